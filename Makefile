@@ -1,0 +1,71 @@
+# Two commands matter: `make demo` and `make test`. Each sets up all that it needs.
+# Caches (Python environment, Go build of the testbed) live outside the checkout, under CACHE.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpu-runbooks
+KEY := $(shell { pwd; $(PYTHON) --version; } | sha256sum | cut -c1-12)
+VENV := $(CACHE)/venv/$(KEY)
+BIN := $(VENV)/bin
+
+export GPU_RUNBOOKS_CACHE := $(CACHE)
+export PATH := $(BIN):$(PATH)
+export UV_PYTHON_DOWNLOADS := never
+export PYTHONPATH := deploy
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(BIN)/.ready: requirements.lock pyproject.toml
+	@mkdir -p $(CACHE)
+	@command -v uv >/dev/null || [ -x $(CACHE)/uv/bin/uv ] || { echo "installing uv into $(CACHE)/uv"; \
+		$(PYTHON) -m venv $(CACHE)/uv && $(CACHE)/uv/bin/pip install --quiet --disable-pip-version-check uv; }
+	@echo "installing the Python environment into $(VENV) (about 30 s the first time)"
+	@uv=$$(command -v uv || echo $(CACHE)/uv/bin/uv); \
+		$$uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
+		$$uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock && \
+		$$uv pip install --quiet --python $(BIN)/python --no-deps -e . && touch $@
+
+.PHONY: setup
+setup: $(BIN)/.ready ## Install the Python environment
+	@true
+
+.PHONY: binaries
+binaries: setup ## Build the testbed's Kubernetes and Alertmanager (minutes the first time, then cached)
+	@python -m testbed build
+
+.PHONY: demo
+demo: binaries ## Show five faults repaired on real parts; KEEP=1 leaves everything running
+	@python -m testbed demo $(if $(KEEP),--keep)
+
+.PHONY: testbed-up
+testbed-up: binaries ## Start the testbed and leave it running
+	@python -m testbed up
+
+.PHONY: testbed-down
+testbed-down: setup ## Stop the testbed that testbed-up or `make demo KEEP=1` left running
+	@python -m testbed down
+
+.PHONY: check
+check: setup ## Format, lint, types and layers
+	ruff format --check .
+	ruff check .
+	mypy
+	lint-imports --no-cache
+
+.PHONY: format
+format: setup ## Format the code and mend what ruff can
+	ruff format . && ruff check --fix .
+	ruff format .
+
+.PHONY: test
+test: binaries ## Run all tests
+	pytest
+
+.PHONY: lock
+lock: ## Pin the dependencies anew, with hashes and no index address
+	uv pip compile pyproject.toml --group dev --generate-hashes --universal --python-version 3.11 \
+		--no-annotate --no-header --no-emit-index-url --output-file requirements.lock

@@ -1,0 +1,1 @@
+"""What the world is and how to touch it: wire types, and one module per outside system."""

@@ -1,0 +1,133 @@
+"""The activities by queue: what each does, for the workflows to call and the workers to implement.
+
+Workflows import this module and never an implementation, so no workflow file needs `kubernetes` or `boto3`.
+An implementation repeats `@activity.defn` on its methods. Each reads the state first and is safe to run
+twice, except `reboot_instance` and `run_node_task` of a reset, whose notes say how a second act is avoided.
+"""
+
+from abc import ABC, abstractmethod
+
+from gpu_runbooks.activities.model import (
+    AwaitReboot,
+    BlockNode,
+    BlockResult,
+    ClaimReplacement,
+    ClosedIncidents,
+    ConfirmReplacement,
+    DeleteNodeTask,
+    DrainNode,
+    DrainResult,
+    EnsureBudget,
+    FindClosedIncidents,
+    NodeObservation,
+    NodeTaskResult,
+    ObserveNode,
+    Plan,
+    PlanIncident,
+    RebootInstance,
+    RebootProof,
+    RebootRequested,
+    ReplaceInstance,
+    ReplacementConfirmed,
+    ReplacementProof,
+    ReplaceRequested,
+    RunNodeTask,
+    RunTestPod,
+    TestPodResult,
+    UnblockNode,
+    UnblockResult,
+)
+from temporalio import activity
+
+
+class ClusterActivities(ABC):
+    """Queue `cluster`: everything that needs the Kubernetes API."""
+
+    @activity.defn
+    @abstractmethod
+    async def plan_incident(self, request: PlanIncident) -> Plan:
+        """Pin the node's identity and resolve policy for the fault."""
+
+    @activity.defn
+    @abstractmethod
+    async def observe_node(self, request: ObserveNode) -> NodeObservation:
+        """Read the Node: identity, readiness, our block, allocatable devices."""
+
+    @activity.defn
+    @abstractmethod
+    async def block_node(self, request: BlockNode) -> BlockResult:
+        """Taint and cordon under the resource version, with our marker, and read back."""
+
+    @activity.defn
+    @abstractmethod
+    async def unblock_node(self, request: UnblockNode) -> UnblockResult:
+        """Remove what our marker says is ours, and nothing else."""
+
+    @activity.defn
+    @abstractmethod
+    async def drain_node(self, request: DrainNode) -> DrainResult:
+        """Evict the node's pods through the Eviction API and watch until they are gone."""
+
+    @activity.defn
+    @abstractmethod
+    async def run_node_task(self, request: RunNodeTask) -> NodeTaskResult:
+        """Create the NodeTask or adopt it if it is there, and watch it to its end.
+
+        A task that exists is never created anew, so a worker that dies in between causes no second reset.
+        """
+
+    @activity.defn
+    @abstractmethod
+    async def delete_node_task(self, request: DeleteNodeTask) -> None:
+        """Delete a NodeTask whose result is in the history. Already gone is success."""
+
+    @activity.defn
+    @abstractmethod
+    async def await_reboot(self, request: AwaitReboot) -> RebootProof:
+        """Wait until the node has a new boot id, is Ready after it, and offers GPUs again."""
+
+    @activity.defn
+    @abstractmethod
+    async def claim_replacement(self, request: ClaimReplacement) -> ReplacementProof:
+        """Wait for a new Node of the pool, claim it by compare-and-swap, block it, wait until Ready."""
+
+    @activity.defn
+    @abstractmethod
+    async def run_test_pod(self, request: RunTestPod) -> TestPodResult:
+        """Run the test pod on all GPUs of the node and remove it."""
+
+
+class CloudActivities(ABC):
+    """Queue `cloud`: everything that needs AWS."""
+
+    @activity.defn
+    @abstractmethod
+    async def reboot_instance(self, request: RebootInstance) -> RebootRequested:
+        """Call RebootInstances, once: EC2 has no idempotency token for it.
+
+        The workflow gives it a single attempt; after an unknown outcome it waits for proof.
+        """
+
+    @activity.defn
+    @abstractmethod
+    async def replace_instance(self, request: ReplaceInstance) -> ReplaceRequested:
+        """Terminate the instance in its Auto Scaling group, capacity kept. Already going is success."""
+
+    @activity.defn
+    @abstractmethod
+    async def confirm_replacement(self, request: ConfirmReplacement) -> ReplacementConfirmed:
+        """Confirm: the old instance terminated, the new one running in the group, capacity as before."""
+
+
+class TemporalActivities(ABC):
+    """Queue `temporal`: everything that asks Temporal itself."""
+
+    @activity.defn
+    @abstractmethod
+    async def ensure_budget(self, request: EnsureBudget) -> None:
+        """Signal-with-start the budget of a pool with a slot request."""
+
+    @activity.defn
+    @abstractmethod
+    async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
+        """Of these holders, those whose incident has ended: their slots are free."""

@@ -1,0 +1,24 @@
+"""Names of the errors that cross Temporal, and how they are made."""
+
+from temporalio.exceptions import ApplicationError
+
+NODE_NOT_FOUND = "NodeNotFound"
+NODE_CHANGED = "NodeChanged"
+"""Another machine, or another boot, than the one that the incident pinned."""
+BLOCKED_BY_OTHER = "BlockedByOther"
+"""The marker of another incident is on the node."""
+FORBIDDEN = "Forbidden"
+"""The API refused for lack of permission: a person must mend the role."""
+POLICY_REFUSED = "PolicyRefused"
+BAD_INPUT = "BadInput"
+NO_OWNER = "NoOwner"
+"""The instance belongs to no Auto Scaling group: we do not replace it."""
+INSTANCE_UNKNOWN = "InstanceUnknown"
+INSTANCE_NOT_RUNNING = "InstanceNotRunning"
+
+LONGEST_MESSAGE = 2000
+
+
+def refusal(error_type: str, message: str) -> ApplicationError:
+    """Error that no retry will cure. The message is cut: it travels in a payload."""
+    return ApplicationError(message[:LONGEST_MESSAGE], type=error_type, non_retryable=True)

@@ -1,0 +1,40 @@
+"""Every name of ours that other systems see: labels, annotations, taints, conditions, queues."""
+
+PREFIX = "gpu-runbooks.dev"
+
+BLOCK_TAINT = f"{PREFIX}/remediation"
+"""Taint key of the block; effect NoSchedule, value is the rule of the fault."""
+
+BLOCK_ANNOTATION = f"{PREFIX}/block"
+"""Marker of the block on a Node: JSON of `model.BlockMarker`, with what was there before."""
+
+REPLACES_ANNOTATION = f"{PREFIX}/replaces"
+"""On the Node of a replacement: the incident that claimed it, set by compare-and-swap."""
+
+INCIDENT_LABEL = f"{PREFIX}/incident"
+"""On pods and NodeTasks that we create: digest of the incident's workflow id (a label value holds 63)."""
+
+HEALTHY_CONDITION = f"{PREFIX}/GPUHealthy"
+"""The Node condition that the node agent owns."""
+
+GPU_RESOURCE = "nvidia.com/gpu"
+EFA_RESOURCE = "vpc.amazonaws.com/efa"
+
+NODE_TASK_GROUP = PREFIX
+NODE_TASK_VERSION = "v1alpha1"
+NODE_TASK_PLURAL = "nodetasks"
+
+REMEDIATION_QUEUE = "remediation"
+TEMPORAL_QUEUE = "temporal"
+CLUSTER_QUEUE = "cluster"
+CLOUD_QUEUE = "cloud"
+
+
+def incident_id(cluster: str, node: str) -> str:
+    """Workflow id of the incident of a node: one incident is open per node at any time."""
+    return f"node/{cluster}/{node}"
+
+
+def budget_id(cluster: str, pool: str) -> str:
+    """Workflow id of the disruption budget of a pool."""
+    return f"budget/{cluster}/{pool}"

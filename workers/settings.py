@@ -1,0 +1,39 @@
+"""Settings of every role, from the environment.
+
+Temporal's own (`TEMPORAL_ADDRESS`, ...), Kubernetes' (`KUBECONFIG`) and AWS's (`AWS_ENDPOINT_URL`, ...) are
+read by their client libraries under their own names; ours start with `GPU_RUNBOOKS_`.
+"""
+
+from pathlib import Path
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """Each field is the environment variable `GPU_RUNBOOKS_<FIELD>`."""
+
+    model_config = SettingsConfigDict(env_prefix="GPU_RUNBOOKS_", frozen=True)
+
+    cluster: str = "default"
+    """Name of the cluster: part of every workflow id."""
+
+    namespace: str = "gpu-runbooks"
+    """Kubernetes namespace of the NodeTasks and test pods."""
+
+    policy: Path = Path("/etc/gpu-runbooks/policy.yaml")
+    """The policy file."""
+
+    listen: str = "127.0.0.1:8080"
+    """Address and port of the intake's webhook."""
+
+    webhook_token_file: Path | None = None
+    """File with the bearer token that Alertmanager sends. Without it the intake listens on loopback only."""
+
+    node_name: str = ""
+    """Node of this agent, from the downward API (agent only)."""
+
+    boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
+    """Where the agent reads the boot id of its machine."""
+
+    sysfs: Path = Path("/sys")
+    """Where the agent counts EFA devices."""

@@ -1,0 +1,1 @@
+"""What to decide and in which order: the policy, the ladder and the workflows."""
