@@ -97,9 +97,7 @@ class Kubernetes:
             async with response:
                 content = await response.read()
         except (TimeoutError, aiohttp.ClientError) as error:
-            raise KubernetesError(
-                0, "Unreachable", f"{method} {path}: {error or type(error).__name__}"
-            ) from error
+            raise KubernetesError(0, "Unreachable", f"{method} {path}: {error!r}") from error
         answer = _decode(content)
         if response.status >= 300:
             raise _error(response.status, answer, f"{method} {path}")
