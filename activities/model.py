@@ -135,6 +135,8 @@ class NodeIdentity(Wire):
 class Plan(Wire):
     """All that the incident needs to know of policy and node, fixed when it opens."""
 
+    cluster: str = ""
+    """Name of the cluster, as the worker that made the plan knows it."""
     identity: NodeIdentity
     pool: str
     pool_selector: dict[str, str]
@@ -439,6 +441,8 @@ class SlotRequest(Wire):
     """First run id, stable over continue-as-new."""
     node: str
     severity: int = 0
+    limit: int = 1
+    """Slots of the pool, by the policy that the incident was opened with."""
 
 
 class EnsureBudget(Wire):
@@ -446,7 +450,6 @@ class EnsureBudget(Wire):
 
     cluster: str
     pool: str
-    limit: int
     request: SlotRequest
 
 
