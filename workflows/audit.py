@@ -1,0 +1,123 @@
+"""What an auditor reads in the Temporal UI: the live details of an incident, in Markdown."""
+
+from datetime import datetime, timedelta
+
+from gpu_runbooks.activities.model import Fault, Plan, PodBlocker, Wire
+from gpu_runbooks.workflows.incident import Act, Incident, Outcome, Phase
+from pydantic import BaseModel
+
+
+class Status(BaseModel):
+    """Answer of the query `status`."""
+
+    phase: Phase
+    node: str
+    target: str
+    """Node that acts are for now; another than `node` once it was replaced."""
+    rule: str
+    ladder: str
+    slot_held: bool
+    blocked: bool
+    question: str | None
+    blockers: list[PodBlocker]
+    acts: list[Act]
+    outcome: Outcome | None
+    reason: str
+    faults: list[Fault]
+
+
+class Result(Wire):
+    """Result of the workflow: what happened, and which faults are dealt with."""
+
+    outcome: Outcome
+    reason: str
+    node: str
+    target: str
+    acts: tuple[str, ...]
+    fingerprints: tuple[str, ...]
+    """An alert with one of these that still fires is a repeat, not news."""
+
+
+def status(incident: Incident) -> Status:
+    """The incident as it is now."""
+    return Status(
+        phase=incident.phase,
+        node=incident.plan.identity.name,
+        target=incident.target.name,
+        rule=incident.plan.treatment.rule,
+        ladder=incident.plan.treatment.ladder,
+        slot_held=incident.slot_held,
+        blocked=incident.blocked,
+        question=incident.question,
+        blockers=incident.blockers,
+        acts=incident.acts,
+        outcome=incident.outcome,
+        reason=incident.reason,
+        faults=incident.faults,
+    )
+
+
+def result(incident: Incident, outcome: Outcome, reason: str) -> Result:
+    """What the closed incident leaves behind."""
+    return Result(
+        outcome=outcome,
+        reason=reason,
+        node=incident.plan.identity.name,
+        target=incident.target.name,
+        acts=tuple(
+            f"{act.rung} {act.attempt}: {'proven' if act.proven else 'not proven'}" for act in incident.acts
+        ),
+        fingerprints=tuple(incident.fingerprints),
+    )
+
+
+def origin(fault: Fault, plan: Plan) -> str:
+    """Who or what began the incident and what policy says, for the static details."""
+    ladder = " → ".join(rung.name for rung in plan.treatment.rungs) or "nothing is touched"
+    return (
+        f"**Started by** {fault.reporter}\n\n"
+        f"**Fault** {fault.source} {fault.code} on {_place(fault)}, seen first {_time(fault.first_seen)}: "
+        f"{fault.summary or 'no summary'}\n\n"
+        f"**Machine** {plan.identity.instance_id or plan.identity.provider_id or 'unknown'} "
+        f"({plan.identity.instance_type}, {plan.identity.zone}), node UID {plan.identity.uid}, "
+        f"boot {plan.identity.boot_id}\n\n"
+        f"**Policy** {plan.policy_digest}: rule `{plan.treatment.rule}`, "
+        f"ladder `{plan.treatment.ladder}`: {ladder}"
+    )
+
+
+def live_details(incident: Incident) -> str:
+    """The incident so far: what it is doing, each act with its proof, and the notes."""
+    lines = [f"## {incident.phase}" + (f": {incident.outcome}" if incident.outcome else ""), ""]
+    if incident.question:
+        lines += [f"**A person is needed:** {incident.question}", ""]
+    if incident.reason:
+        lines += [incident.reason, ""]
+    lines += [origin(incident.faults[0], incident.plan), ""]
+    if incident.acts:
+        lines += ["| rung | attempt | result | took | proof |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {act.rung} | {act.attempt} | {'proven' if act.proven else '**not proven**'} "
+            f"| {_seconds(act.ended - act.started)} | {_cell(act.proof)} |"
+            for act in incident.acts
+        ]
+        lines.append("")
+    lines += [f"- {pod.namespace}/{pod.name}: {pod.reason}" for pod in incident.blockers[:10]]
+    lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
+    return "\n".join(lines)
+
+
+def _place(fault: Fault) -> str:
+    return fault.entity.uuid or fault.entity.pci_address or f"the {fault.entity.kind}"
+
+
+def _time(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _seconds(duration: timedelta) -> str:
+    return f"{duration.total_seconds():.0f} s"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "/").replace("\n", " ")[:300]

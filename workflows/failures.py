@@ -1,0 +1,20 @@
+"""Failures of activities, in words for a person."""
+
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+
+
+def cause_type(error: ActivityError) -> str:
+    """Type of the ApplicationError behind it, one of `activities.errors`; empty for a timeout."""
+    return (error.cause.type or "") if isinstance(error.cause, ApplicationError) else ""
+
+
+def in_words(error: ActivityError) -> str:
+    """What happened. The error's own text is always the same, so the cause is unwrapped."""
+    cause = error.cause
+    if isinstance(cause, ActivityTimeoutError):
+        kind = cause.type.name.lower().replace("_", "-") if cause.type is not None else "unknown"
+        return f"{error.activity_type} had no answer in time ({kind} timeout)"
+    if isinstance(cause, ApplicationError):
+        return f"{error.activity_type}: {cause.message} [{cause.type}]"
+    return f"{error.activity_type}: {cause or error}"

@@ -1,0 +1,212 @@
+"""The state of one incident: everything that a run hands to the next when it continues as new.
+
+Changed only by the methods here and by the workflow that owns it; read by `ladder.next_step`.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+
+from gpu_runbooks.activities.model import (
+    Fault,
+    FaultReport,
+    NodeIdentity,
+    Plan,
+    PodBlocker,
+    RungName,
+    Treatment,
+)
+from pydantic import BaseModel
+
+REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
+"""The rungs that can cure, mildest first."""
+
+KEPT_FAULTS = 50
+"""Faults kept in full. Older ones stay in the history; their fingerprints stay known."""
+
+KEPT_FINGERPRINTS = 500
+
+
+class Phase(StrEnum):
+    """What an incident is doing, as the UI's list shows it."""
+
+    OPEN = "open"
+    TOLERATING = "tolerating"
+    WAITING_FOR_SLOT = "waiting-for-slot"
+    BLOCKING = "blocking"
+    DRAINING = "draining"
+    RESETTING_GPU = "resetting-gpu"
+    REBOOTING = "rebooting"
+    REPLACING = "replacing"
+    VALIDATING = "validating"
+    RETURNING = "returning"
+    NEEDS_OPERATOR = "needs-operator"
+    CLOSED = "closed"
+
+
+class Outcome(StrEnum):
+    """How an incident ended."""
+
+    RETURNED = "returned"
+    """Repaired, validated and back in service."""
+    REPLACED = "replaced"
+    """Its successor is validated and in service."""
+    LEFT_ALONE = "left-alone"
+    """An application's fault: the node was not touched."""
+    OBSERVED = "observed"
+    """Mode `observe`: what would have been done is recorded."""
+    EXPIRED = "expired"
+    """The machine, or its boot, is no longer the one that had the fault."""
+    RELEASED = "released"
+    """Somebody removed our block: the node is theirs."""
+    ABORTED = "aborted"
+    """An operator ended it; the block stays."""
+
+
+class Act(BaseModel):
+    """One attempt at a rung, or one validation, and what it showed."""
+
+    rung: RungName
+    attempt: int
+    proven: bool
+    proof: str
+    """What was read back, or why there is no proof."""
+    started: datetime
+    ended: datetime
+
+
+class Note(BaseModel):
+    """A line of the audit that is no act: a fault that joined, an operator's word, a reminder."""
+
+    at: datetime
+    text: str
+
+
+class Incident(BaseModel):
+    """One node from the first accepted fault until it is back, replaced, or handed to a person."""
+
+    cluster: str
+    workflow_id: str
+    run_id: str
+    """First run id: it stays when the run continues as new."""
+    opened: datetime
+    plan: Plan
+    """Of the most severe fault so far."""
+    faults: list[Fault]
+    fingerprints: list[str]
+
+    target: NodeIdentity
+    """The machine that acts are for: changes with a reboot's new boot id and with a replacement."""
+    not_before: datetime
+    """End of the toleration, or of a wait for another incident's block."""
+    slot_wanted: bool = False
+    """A request is with the budget: a grant counts only then."""
+    slot_held: bool = False
+    blocked: bool = False
+    drained: bool = False
+    """True from a drain that ended `drained` until the next act."""
+    drains: int = 0
+    """Drains since the last act that did not end `drained`."""
+    acts: list[Act] = []
+    floor: RungName | None = None
+    """An operator's `escalate_to`: nothing milder is tried again."""
+    granted: dict[RungName, int] = {}
+    """Attempts that operators added to what policy allows."""
+    repaired: datetime | None = None
+    """When a repair was proven that is not yet validated, nor refuted by a newer fault."""
+    validations: int = 0
+    """Validations of that repair that failed."""
+    validated: bool = False
+    returned: bool = False
+    question: str | None = None
+    """Why a person is needed."""
+    blockers: list[PodBlocker] = []
+
+    phase: Phase = Phase.OPEN
+    outcome: Outcome | None = None
+    reason: str = ""
+    notes: list[Note] = []
+
+    @classmethod
+    def open(
+        cls, cluster: str, workflow_id: str, run_id: str, report: FaultReport, now: datetime
+    ) -> "Incident":
+        """Begin with the first fault. Its toleration counts from when the fault was first seen."""
+        return cls(
+            cluster=cluster,
+            workflow_id=workflow_id,
+            run_id=run_id,
+            opened=now,
+            plan=report.plan,
+            faults=[report.fault],
+            fingerprints=[report.fault.fingerprint],
+            target=report.plan.identity,
+            not_before=report.fault.first_seen + report.plan.treatment.toleration,
+        )
+
+    def join(self, report: FaultReport, now: datetime) -> None:
+        """Take in a fault that arrived while the incident is open.
+
+        The most severe treatment decides. Evidence newer than the last proven repair refutes it: the ladder
+        goes on. Older evidence is explained by that repair and is only recorded.
+        """
+        fault = report.fault
+        self.faults = [*self.faults, fault][-KEPT_FAULTS:]
+        self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
+        self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
+        if report.plan.treatment.application:
+            return
+        if severity(report.plan.treatment) > severity(self.plan.treatment):
+            self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
+            self.plan = report.plan
+            self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
+        if self.repaired is not None and fault.first_seen > self.repaired:
+            self.note(now, "newer than the last repair, which therefore did not hold")
+            self.refute_repair()
+
+    def note(self, now: datetime, text: str) -> None:
+        """Record a line for the auditor; the oldest are dropped, they stay in the history."""
+        self.notes = [*self.notes, Note(at=now, text=text[:300])][-30:]
+
+    def refute_repair(self) -> None:
+        """Whatever was repaired is not: nothing may return on its account."""
+        self.repaired = None
+        self.validated = False
+        self.validations = 0
+        self.returned = False
+
+    def record(self, act: Act) -> None:
+        """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
+        self.acts = [*self.acts, act]
+        if act.rung in REPAIRS:
+            self.drained = False
+            self.drains = 0
+            self.refute_repair()
+            if act.proven:
+                self.repaired = act.ended
+
+    def end(self, outcome: Outcome, reason: str) -> None:
+        """Decide the end; the ladder closes the incident at its next step."""
+        self.outcome, self.reason = outcome, reason
+
+    def why(self) -> str:
+        """The latest fault in a line, for markers and calls."""
+        fault = self.faults[-1]
+        return f"{fault.source} {fault.code}, reported by {fault.reporter}"
+
+    def hardware(self) -> list[str]:
+        """Instances and GPUs that this incident is about."""
+        ids = [self.plan.identity.instance_id, self.target.instance_id]
+        ids += [fault.entity.uuid or "" for fault in self.faults]
+        return list(dict.fromkeys(name for name in ids if name))
+
+    def attempts(self, rung: RungName) -> int:
+        """Attempts at a rung so far."""
+        return sum(act.rung is rung for act in self.acts)
+
+
+def severity(treatment: Treatment) -> int:
+    """0 for a fault that touches no node, 1 for one that only blocks, 2 to 4 by the first repair."""
+    if treatment.application or not treatment.rungs:
+        return 0
+    first = next((rung.name for rung in treatment.rungs if rung.name in REPAIRS), None)
+    return 1 if first is None else 2 + REPAIRS.index(first)

@@ -1,0 +1,125 @@
+"""The decision: what an incident does next. Pure: state and clock in, one step out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from gpu_runbooks.activities.model import Rung, RungName
+from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome
+
+
+@dataclass(frozen=True)
+class Tolerate:
+    """Wait: the fault may clear by itself, or another incident still owns the node."""
+
+    until: datetime
+
+
+@dataclass(frozen=True)
+class HoldSlot:
+    """Ask the pool's budget for permission to disrupt this node."""
+
+
+@dataclass(frozen=True)
+class Block:
+    rung: Rung
+
+
+@dataclass(frozen=True)
+class Drain:
+    rung: Rung
+
+
+@dataclass(frozen=True)
+class Repair:
+    """Reset, reboot or replace, and wait for the proof."""
+
+    rung: Rung
+    attempt: int
+
+
+@dataclass(frozen=True)
+class Validate:
+    rung: Rung
+
+
+@dataclass(frozen=True)
+class Return:
+    rung: Rung
+
+
+@dataclass(frozen=True)
+class AskOperator:
+    question: str
+
+
+@dataclass(frozen=True)
+class Close:
+    outcome: Outcome
+    reason: str
+
+
+Step = Tolerate | HoldSlot | Block | Drain | Repair | Validate | Return | AskOperator | Close
+
+
+def next_step(incident: Incident, now: datetime) -> Step:
+    """The next step of an incident.
+
+    Escalates only on proof: a repair that took effect is validated before anything stronger is tried, and
+    one that did not, or whose validation failed, leads to the next rung. When the ladder has no rung left,
+    a person is asked; the block and the slot stay.
+    """
+    treatment = incident.plan.treatment
+    rungs = {rung.name: rung for rung in treatment.rungs}
+
+    if incident.outcome is not None:
+        return Close(incident.outcome, incident.reason)
+    if not incident.blocked and not incident.acts:
+        if RungName.BLOCK not in rungs:
+            return Close(Outcome.LEFT_ALONE, f"rule {treatment.rule}: the node is not touched")
+        if not incident.plan.enforce:
+            return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")
+    if incident.returned:
+        replaced = incident.target.instance_id != incident.plan.identity.instance_id
+        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
+
+    if now < incident.not_before and not incident.blocked:
+        return Tolerate(incident.not_before)
+    if not incident.slot_held:
+        return HoldSlot()
+    if not incident.blocked:
+        return Block(rungs[RungName.BLOCK])
+    if incident.question is not None:
+        return AskOperator(incident.question)
+    if incident.validated:
+        return Return(rungs[RungName.RETURN])
+    if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
+        return Validate(rungs[RungName.VALIDATE])
+    return _climb(incident, rungs, now)
+
+
+def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> Step:
+    """Drain, then the mildest repair that is not used up."""
+    repair = _next_repair(incident, rungs)
+    if repair is None:
+        tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS) or "nothing to try"
+        return AskOperator(f"ladder {incident.plan.treatment.ladder} has no rung left ({tried})")
+    last = max((act.ended for act in incident.acts), default=incident.opened)
+    if now < last + repair.wait:
+        return Tolerate(last + repair.wait)
+    if not incident.drained:
+        drain = rungs[RungName.DRAIN]
+        if incident.drains >= drain.attempts:
+            return AskOperator(f"the node could not be drained in {incident.drains} attempts")
+        return Drain(drain)
+    return Repair(repair, incident.attempts(repair.name) + 1)
+
+
+def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None:
+    """The mildest repair with attempts left, never milder than one already tried or asked for."""
+    tried = [REPAIRS.index(act.rung) for act in incident.acts if act.rung in REPAIRS]
+    floor = max([*tried, REPAIRS.index(incident.floor) if incident.floor else 0])
+    for name in REPAIRS[floor:]:
+        rung = rungs.get(name)
+        if rung is not None and incident.attempts(name) < rung.attempts + incident.granted.get(name, 0):
+            return rung
+    return None

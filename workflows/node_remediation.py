@@ -1,0 +1,243 @@
+"""`NodeRemediation`: one incident on one node, from its first fault to its end."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from gpu_runbooks.activities.contracts import ClusterActivities
+    from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+    from gpu_runbooks.activities.model import (
+        Fault,
+        FaultReport,
+        FaultSource,
+        PlanIncident,
+        RungName,
+        SlotRequest,
+    )
+    from gpu_runbooks.workflows import audit, steps
+    from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, Phase
+    from gpu_runbooks.workflows.ladder import Close, next_step
+    from gpu_runbooks.workflows.opening import (
+        ContinuedStart,
+        ManualStart,
+        read_cluster,
+        read_start,
+    )
+    from gpu_runbooks.workflows.options import CLUSTER
+    from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
+
+KNOWN = "Known"
+"""Rejection of a fault that the incident has already: a repeat, not an error."""
+
+OTHER_MACHINE = "OtherMachine"
+"""Rejection of a fault of another instance than the incident's."""
+
+NOT_NOW = "NotNow"
+"""Rejection of a person's message that does not fit what the incident is doing."""
+
+
+class Word(BaseModel):
+    """What a person decides, with who and why."""
+
+    model_config = ConfigDict(str_strip_whitespace=True)
+
+    operator: str = Field(min_length=1)
+    reason: str = Field(min_length=1)
+
+
+class Escalation(Word):
+    """A decision for a certain repair."""
+
+    rung: RungName
+
+
+@workflow.defn
+class NodeRemediation:
+    """Blocks, drains, repairs, validates and returns one GPU node, escalating only on proof."""
+
+    @workflow.init
+    def __init__(self, raw: Any = None) -> None:  # noqa: ARG002 - read in run, where an error fails the workflow
+        self._incident: Incident | None = None
+
+    @workflow.run
+    async def run(self, raw: Any = None) -> audit.Result:
+        """Take the next step until the ladder says that the incident is over."""
+        incident = self._incident = await self._open(raw)
+        try:
+            while not isinstance(step := next_step(incident, workflow.now()), Close):
+                await steps.take(incident, step)
+                await self._continue_when_long(incident)
+            return await self._close(incident, step)
+        except workflow.ContinueAsNewError:
+            raise
+        except BaseException as error:
+            await self._leave(incident, error)
+            raise
+
+    async def _open(self, raw: Any) -> Incident:
+        """Read the input, plan where nobody did, and show who or what began the incident."""
+        start = read_start(raw)
+        info = workflow.info()
+        if isinstance(start, ContinuedStart):
+            return start.incident
+        if isinstance(start, ManualStart):
+            read_cluster(info.workflow_id, start.node)
+            report = await self._plan(start)
+        else:
+            report = start.report
+        cluster = read_cluster(info.workflow_id, report.plan.identity.name)
+        if report.plan.cluster != cluster:
+            right = info.workflow_id.replace(f"/{cluster}/", f"/{report.plan.cluster}/")
+            raise refusal(
+                BAD_INPUT, f"this is cluster {report.plan.cluster!r}: start it with --workflow-id {right}"
+            )
+        workflow.upsert_search_attributes(
+            [pair.key.value_set(pair.value) for pair in opening(cluster, report.plan, report.fault)]
+        )
+        return Incident.open(cluster, info.workflow_id, info.first_execution_run_id, report, workflow.now())
+
+    async def _plan(self, start: ManualStart) -> FaultReport:
+        now = workflow.now()
+        fault = Fault(
+            source=FaultSource.MANUAL,
+            code="manual",
+            summary=start.reason,
+            first_seen=now,
+            last_seen=now,
+            fingerprint=f"manual/{workflow.info().run_id}",
+            reporter=start.operator,
+        )
+        plan = await workflow.execute_activity_method(
+            ClusterActivities.plan_incident,
+            PlanIncident(node=start.node, fault=fault, ladder=start.ladder),
+            summary=f"read node {start.node} and the policy",
+            **CLUSTER,
+        )
+        return FaultReport(fault=fault, plan=plan)
+
+    async def _continue_when_long(self, incident: Incident) -> None:
+        if workflow.info().is_continue_as_new_suggested():
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            workflow.continue_as_new({"incident": incident.model_dump(mode="json")})
+
+    async def _close(self, incident: Incident, step: Close) -> audit.Result:
+        incident.end(step.outcome, step.reason)
+        await steps.return_slot(incident)
+        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])
+        steps.enter(incident, Phase.CLOSED)
+        return audit.result(incident, step.outcome, step.reason)
+
+    async def _leave(self, incident: Incident, error: BaseException) -> None:
+        """Cancelled or failed: the block stays, since nobody validated the node. The slot does not."""
+        ending = "cancelled" if is_cancelled_exception(error) else "failed"
+        blocked = "stays blocked" if incident.blocked else "was not blocked"
+        incident.note(
+            workflow.now(), f"{ending}: node {incident.target.name} {blocked}, the slot is returned"
+        )
+        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(ending)])
+        workflow.set_current_details(audit.live_details(incident))
+        await steps.return_slot(incident)
+
+    # --- messages ------------------------------------------------------------------------------------
+
+    @workflow.update(description="A fault of this node, from an intake")
+    async def report_fault(self, report: FaultReport) -> str:
+        await workflow.wait_condition(lambda: self._incident is not None)
+        self._open_incident().join(report, workflow.now())
+        return "joined"
+
+    @report_fault.validator
+    def _validate_report_fault(self, report: FaultReport) -> None:
+        if self._incident is None:
+            return
+        if report.fault.fingerprint in self._incident.fingerprints:
+            raise ApplicationError("this fault is part of the incident already", type=KNOWN)
+        machines = {self._incident.plan.identity.provider_id, self._incident.target.provider_id}
+        if report.plan.identity.provider_id not in machines:
+            raise ApplicationError(
+                f"the incident is about {', '.join(sorted(machines))}, "
+                f"the fault about {report.plan.identity.provider_id}",
+                type=OTHER_MACHINE,
+            )
+
+    @workflow.update(description="Validate again, after a person mended what was in the way")
+    def retry(self, word: Word) -> str:
+        incident = self._answer(word, "retry")
+        incident.drains = 0
+        if incident.acts and incident.acts[-1].rung is not RungName.DRAIN:
+            incident.validations = 0
+            incident.repaired = workflow.now()
+        return f"node {incident.target.name}: going on"
+
+    @workflow.update(description="Try this rung next, once more than policy allows")
+    def escalate_to(self, word: Escalation) -> str:
+        incident = self._answer(word, f"escalate to {word.rung}")
+        incident.drains = 0
+        incident.refute_repair()
+        incident.floor = word.rung
+        used, allowed = incident.attempts(word.rung), _attempts(incident, word.rung)
+        incident.granted = {**incident.granted, word.rung: max(0, used + 1 - allowed)}
+        return f"node {incident.target.name}: next rung {word.rung}"
+
+    @workflow.update(description="End the incident; the node keeps its block")
+    def abort(self, word: Word) -> str:
+        incident = self._open_incident()
+        incident.note(workflow.now(), f"abort by {word.operator}: {word.reason}")
+        incident.end(Outcome.ABORTED, f"aborted by {word.operator}: {word.reason}")
+        return f"node {incident.target.name}: ends after the current step, the block stays"
+
+    @retry.validator
+    def _validate_retry(self, word: Word) -> None:  # noqa: ARG002
+        self._refuse_unless_asked()
+
+    @escalate_to.validator
+    def _validate_escalate_to(self, word: Escalation) -> None:
+        self._refuse_unless_asked()
+        incident = self._open_incident()
+        if word.rung not in REPAIRS or not _attempts(incident, word.rung):
+            repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
+            raise ApplicationError(
+                f"ladder {incident.plan.treatment.ladder} has the repairs {', '.join(repairs) or 'none'}, "
+                f"not {word.rung}",
+                type=NOT_NOW,
+            )
+
+    @abort.validator
+    def _validate_abort(self, word: Word) -> None:  # noqa: ARG002
+        self._open_incident()
+
+    @workflow.signal(description="The pool's budget grants the slot")
+    def slot_granted(self, grant: SlotRequest) -> None:
+        incident = self._incident
+        if incident is not None and incident.slot_wanted and grant.run_id == incident.run_id:
+            incident.slot_held = True
+
+    @workflow.query(description="Phase, acts with their proofs, and what is waited for")
+    def status(self) -> audit.Status:
+        return audit.status(self._open_incident())
+
+    def _open_incident(self) -> Incident:
+        if self._incident is None:
+            raise ApplicationError("the incident has not opened yet", type=NOT_NOW)
+        return self._incident
+
+    def _refuse_unless_asked(self) -> None:
+        incident = self._open_incident()
+        if incident.phase is not Phase.NEEDS_OPERATOR or incident.question is None:
+            raise ApplicationError(
+                f"the incident does not wait for a person, it is in phase {incident.phase}", type=NOT_NOW
+            )
+
+    def _answer(self, word: Word, decision: str) -> Incident:
+        incident = self._open_incident()
+        incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
+        incident.question = None
+        return incident
+
+
+def _attempts(incident: Incident, rung: RungName) -> int:
+    """Attempts that the ladder allows for a rung; 0 where it lacks the rung."""
+    return next((known.attempts for known in incident.plan.treatment.rungs if known.name is rung), 0)

@@ -1,0 +1,55 @@
+"""Timeouts and retries of the activities, by kind.
+
+Every activity that can take more than a few seconds has a heartbeat timeout, since only a heartbeat tells
+that its worker died. Repeating for ever is right where the alternative is to act without knowing.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, TEMPORAL_QUEUE
+from temporalio.common import RetryPolicy
+
+HEARTBEAT = timedelta(seconds=10)
+
+SLACK = timedelta(minutes=2)
+"""What an activity with a deadline of its own gets beyond it, for retries on another worker."""
+
+BRIEFLY = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2, maximum_interval=timedelta(seconds=15)
+)
+
+TEMPORAL: dict[str, Any] = {
+    "task_queue": TEMPORAL_QUEUE,
+    "start_to_close_timeout": timedelta(seconds=30),
+    "retry_policy": BRIEFLY,
+}
+
+CLUSTER: dict[str, Any] = {
+    "task_queue": CLUSTER_QUEUE,
+    "start_to_close_timeout": timedelta(seconds=60),
+    "heartbeat_timeout": HEARTBEAT,
+    "retry_policy": BRIEFLY,
+}
+"""Reads, block and unblock: tried until the API server answers. Until then nothing else is done."""
+
+CLOUD: dict[str, Any] = {**CLUSTER, "task_queue": CLOUD_QUEUE}
+
+REBOOT_ONCE: dict[str, Any] = {
+    **CLOUD,
+    "schedule_to_close_timeout": timedelta(minutes=5),
+    "retry_policy": RetryPolicy(maximum_attempts=1),
+}
+"""RebootInstances has no idempotency token: one attempt, then the wait for proof, whatever the answer."""
+
+
+def until(deadline: datetime, now: datetime, queue: str = CLUSTER_QUEUE) -> dict[str, Any]:
+    """An activity that watches until a deadline of its own, resumed by another worker if its own dies."""
+    remaining = max(deadline - now, timedelta(0)) + SLACK
+    return {
+        "task_queue": queue,
+        "start_to_close_timeout": remaining,
+        "schedule_to_close_timeout": remaining,
+        "heartbeat_timeout": HEARTBEAT,
+        "retry_policy": BRIEFLY,
+    }

@@ -1,0 +1,42 @@
+"""Who may disrupt a node of a pool: the state of a disruption budget. Pure."""
+
+from gpu_runbooks.activities.model import SlotRequest
+from pydantic import BaseModel
+
+
+class Slots(BaseModel):
+    """Holders and waiters of one pool, in order. All operations are idempotent."""
+
+    cluster: str
+    pool: str
+    limit: int
+    """Slots of the pool: nodes that may be disrupted at once."""
+    holders: list[SlotRequest] = []
+    waiters: list[SlotRequest] = []
+
+    def request(self, request: SlotRequest) -> None:
+        """Queue a request. One of a holder or a waiter changes nothing, however often it is sent."""
+        if not any(_same(request, known) for known in [*self.holders, *self.waiters]):
+            self.waiters.append(request)
+            self.limit = request.limit
+
+    def give_up(self, request: SlotRequest) -> None:
+        """Return a slot, or withdraw a request. Unknown ones are gone already."""
+        self.holders = [holder for holder in self.holders if not _same(request, holder)]
+        self.waiters = [waiter for waiter in self.waiters if not _same(request, waiter)]
+
+    def grant(self) -> list[SlotRequest]:
+        """Move waiters into free slots, most severe first, then oldest; returns those that moved."""
+        free = max(0, self.limit - len(self.holders))
+        granted = sorted(self.waiters, key=lambda waiter: -waiter.severity)[:free]
+        self.holders += granted
+        self.waiters = [waiter for waiter in self.waiters if waiter not in granted]
+        return granted
+
+    def holds(self, request: SlotRequest) -> bool:
+        """Whether this incident has a slot."""
+        return any(_same(request, holder) for holder in self.holders)
+
+
+def _same(one: SlotRequest, other: SlotRequest) -> bool:
+    return (one.incident, one.run_id) == (other.incident, other.run_id)

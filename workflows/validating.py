@@ -1,0 +1,58 @@
+"""Validation: the gate before a node returns. Agent's measurement, loaded test, then the Node itself."""
+
+from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.model import NodeTaskKind, ObserveNode, Rung, RungName, RunTestPod
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.options import CLUSTER, until
+from gpu_runbooks.workflows.repairs import Proof, run_node_task
+from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
+from temporalio import workflow
+
+
+async def validate(incident: Incident, rung: Rung) -> Proof:
+    """Validate the incident's node; the first part that fails ends it."""
+    target, expected = incident.target, incident.plan.expected
+    attempt = incident.attempts(RungName.VALIDATE) + 1
+    deadline = workflow.now() + rung.timeout
+
+    task = await run_node_task(
+        incident,
+        NodeTaskKind.VALIDATE,
+        attempt=attempt,
+        timeout=rung.timeout,
+        summary=f"measure the hardware of {target.name} through its agent",
+    )
+    if task.outcome != "succeeded":
+        return Proof(proven=False, text=f"the agent's measurement {task.outcome}: {task.message}")
+    measured = judge_hardware(task.facts, expected, target.boot_id)
+    if wrong := failures(measured):
+        return Proof(proven=False, text=wrong)
+
+    pod = await workflow.execute_activity_method(
+        ClusterActivities.run_test_pod,
+        RunTestPod(
+            identity=target,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            attempt=attempt,
+            gpus=expected.gpus,
+            template=incident.plan.test_pod,
+            deadline=deadline,
+        ),
+        summary=f"test pod on all {expected.gpus} GPUs of {target.name}",
+        **until(deadline, workflow.now()),
+    )
+    if pod.outcome != "succeeded":
+        return Proof(proven=False, text=f"test pod {pod.pod} {pod.outcome}: {pod.message}")
+
+    seen = await workflow.execute_activity_method(
+        ClusterActivities.observe_node,
+        ObserveNode(name=target.name, incident=incident.workflow_id),
+        summary=f"read node {target.name}",
+        **CLUSTER,
+    )
+    checks = judge_node(seen, expected)
+    if wrong := failures(checks):
+        return Proof(proven=False, text=wrong)
+    names = ", ".join(check.name for check in (*measured, *checks))
+    return Proof(proven=True, text=f"{names}: as expected; test pod {pod.pod} succeeded")
