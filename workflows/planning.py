@@ -1,0 +1,149 @@
+"""The plan for one fault on one node: policy resolved, with everything that an incident needs to know.
+
+Pure. The order of answers to a fault: a rule of the site, then the built-in catalogue, then the ladder
+`block`, which keeps work away and calls a person: nothing destructive is done on a guess.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from gpu_runbooks.activities.instance_types import expected_hardware
+from gpu_runbooks.activities.model import (
+    Fault,
+    FaultSource,
+    NodeIdentity,
+    Plan,
+    Rung,
+    TestPodTemplate,
+    Treatment,
+)
+from gpu_runbooks.workflows import catalogue
+from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError
+from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code
+
+MANUAL_LADDER = "reset"
+"""What a person gets who starts a runbook and names no ladder."""
+
+LADDER_OF = {
+    FirstRung.NONE: NO_TOUCH,
+    FirstRung.BLOCK: BLOCK_ONLY,
+    FirstRung.DRAIN_THEN_RESET: "reset",
+    FirstRung.DRAIN_THEN_REBOOT: "reboot",
+    FirstRung.REPLACE: "replace",
+}
+
+
+class PlanRefused(Exception):  # noqa: N818  a refusal, not a failure of ours
+    """Policy does not permit an incident on this node. The message says why and what to change."""
+
+
+def plan(
+    policy: Policy,
+    fault: Fault,
+    identity: NodeIdentity,
+    labels: Mapping[str, str],
+    namespace: str,
+    ladder: str | None = None,
+) -> Plan:
+    """Resolve policy for a fault on a node with these labels.
+
+    `ladder` stands in place of the one that policy gives; `namespace` is where test pods run.
+    Raises `PlanRefused` for a node in no pool or in two, an instance type whose hardware is unknown (no
+    validation could pass), and a ladder that does not exist.
+    """
+    pool = _pool_of(policy, identity.name, labels)
+    expected = expected_hardware(identity.instance_type)
+    if expected is None:
+        raise PlanRefused(
+            f"node {identity.name}: the hardware of instance type {identity.instance_type or '(no label)'} "
+            "is not known, so that no validation could pass; add the type to the table of instance types"
+        )
+    return Plan(
+        identity=identity,
+        pool=pool.name,
+        pool_selector=pool.selector,
+        budget=pool.budget.max_unavailable,
+        treatment=treatment_of(policy, fault, ladder),
+        expected=expected,
+        test_pod=TestPodTemplate(
+            namespace=namespace,
+            image=policy.validation.test_pod.image,
+            command=policy.validation.test_pod.command,
+        ),
+        enforce=policy.mode == "enforce",
+        operator_reminder=policy.operator_reminder,
+        policy_digest=policy.digest,
+    )
+
+
+def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Treatment:
+    """Rule for a fault and its resolved ladder.
+
+    A ladder that a person names also overrides that a rule leaves the node alone.
+    Raises `PlanRefused` for a ladder that does not exist.
+    """
+    answer = _site_answer(policy, fault) or _built_in_answer(fault)
+    name = ladder or answer.ladder
+    rungs = policy.ladder(name)
+    if rungs is None:
+        raise PlanRefused(f"no ladder is named {name}: there are {', '.join(policy.ladder_names())}")
+    return Treatment(
+        rule=answer.rule,
+        application=answer.application and ladder is None,
+        toleration=answer.toleration,
+        ladder=name,
+        rungs=tuple(
+            Rung(name=step.rung, wait=step.wait, attempts=step.attempts, timeout=step.timeout)
+            for step in rungs
+        ),
+    )
+
+
+def _pool_of(policy: Policy, node: str, labels: Mapping[str, str]) -> Pool:
+    pools = [pool for pool in policy.pools if pool.selector.items() <= labels.items()]
+    if not pools:
+        raise PlanRefused(
+            f"node {node} is in no pool of the policy, so that no budget covers it; the pools are "
+            f"{', '.join(pool.name for pool in policy.pools)}"
+        )
+    if len(pools) > 1:
+        raise PlanRefused(
+            f"node {node} is in several pools ({', '.join(pool.name for pool in pools)}), so that no single "
+            "budget covers it; make their selectors exclude each other"
+        )
+    return pools[0]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    rule: str
+    ladder: str
+    application: bool = False
+    toleration: timedelta = timedelta(0)
+
+
+def _site_answer(policy: Policy, fault: Fault) -> _Answer | None:
+    try:
+        code = canonical_code(fault.source, fault.code)
+    except UnreadableXidError:
+        return None
+    for rule in policy.faults:
+        if rule.match.source is fault.source and code in rule.match.written_codes():
+            return _Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration)
+    return None
+
+
+def _built_in_answer(fault: Fault) -> _Answer:
+    if fault.source is FaultSource.MANUAL:
+        return _Answer("manual", MANUAL_LADDER)
+    if fault.source is FaultSource.XID:
+        try:
+            code = catalogue.parse_code(fault.code)
+        except UnreadableXidError:
+            return _Answer("xid-unreadable", BLOCK_ONLY)
+        entry = catalogue.find(code)
+        application = entry is not None and entry.origin == "app"
+        ladder = LADDER_OF[catalogue.first_rung(code)]
+        return _Answer(f"xid-{code}", ladder, application and ladder == NO_TOUCH)
+    return _Answer(f"{fault.source}-unknown", BLOCK_ONLY)

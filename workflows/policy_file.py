@@ -1,0 +1,210 @@
+"""Reading the policy file: every error at once, each with its line, its field and what would be right."""
+
+import reprlib
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, get_args
+
+import yaml
+from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
+from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One error of the file."""
+
+    line: int
+    field: str
+    """Path such as `pools[0].budget`; empty for the whole file."""
+    message: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.field or 'the file'}: {self.message}"
+
+
+class PolicyError(ValueError):
+    """The policy file cannot be used. `problems` has all errors, in the order of the lines."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(sorted(problems))
+        count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
+        super().__init__("\n".join([f"the policy has {count}:", *(f"  {each}" for each in self.problems)]))
+
+
+def load_policy(text: str) -> Policy:
+    """Read a policy file. Raises `PolicyError` with all that is wrong in it."""
+    written = _read_yaml(text)
+    problems = list(written.problems)
+    policy: Policy | None = None
+    try:
+        policy = Policy.model_validate(written.content)
+    except ValidationError as error:
+        problems += [
+            written.problem(tuple(detail["loc"]), _advice(detail))
+            for detail in error.errors()
+            if not _follows(detail)
+        ]
+    problems += [_contradiction(written, each) for each in _contradictions(written.content)]
+    if problems or policy is None:
+        raise PolicyError(problems)
+    return policy
+
+
+# --- YAML with lines -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Written:
+    """Content of a YAML file, with the line of every key and item."""
+
+    content: Any = None
+    lines: dict[Place, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def line(self, place: Place) -> int:
+        """Line of a field, or of the nearest part around it that is there."""
+        while place and place not in self.lines:
+            place = place[:-1]
+        return self.lines.get(place, 1)
+
+    def problem(self, place: Place, message: str) -> Problem:
+        return Problem(self.line(place), _path(place), message)
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        # One place, one line: an alias would put an error of its use on the line of its anchor.
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not read here: write it out", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+
+def _read_yaml(text: str) -> _Written:
+    written = _Written()
+    try:
+        loader = _Loader(text)
+        try:
+            root = loader.get_single_node()
+            if root is None:
+                raise PolicyError([Problem(1, "", "it is empty: it needs mode, pools and validation")])
+            written.content = _construct(loader, root, (), written)
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise PolicyError([Problem(mark.line + 1 if mark else 1, "", f"not YAML: {reason}")]) from error
+    except yaml.YAMLError as error:
+        raise PolicyError([Problem(1, "", f"not YAML: {error}")]) from error
+    return written
+
+
+def _construct(loader: _Loader, node: yaml.Node, place: Place, written: _Written) -> Any:
+    written.lines.setdefault(place, node.start_mark.line + 1)
+    if isinstance(node, yaml.SequenceNode):
+        return [_construct(loader, item, (*place, index), written) for index, item in enumerate(node.value)]
+    if not isinstance(node, yaml.MappingNode):
+        value = loader.construct_object(node)
+        return value if isinstance(value, Hashable) else str(value)
+    content: dict[str, Any] = {}
+    for key_node, value_node in node.value:
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
+        # As written: YAML 1.1 would read the key `on` as true.
+        key, line = str(key_node.value), key_node.start_mark.line + 1
+        inner = (*place, key)
+        if key in content:
+            first = written.lines[inner]
+            written.problems.append(
+                Problem(line, _path(inner), f"written twice, first on line {first}: keep one")
+            )
+            continue
+        written.lines[inner] = line
+        content[key] = _construct(loader, value_node, inner, written)
+    return content
+
+
+# --- what would be right -------------------------------------------------------------------------------
+
+
+def _path(place: Place) -> str:
+    path = ""
+    for step in place:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return path.removeprefix(".")
+
+
+def _follows(detail: ErrorDetails) -> bool:
+    """Whether the error only follows from another one, which is in the list."""
+    if detail["type"] == "default_factory_not_called":
+        return True  # a rung's default timeout hangs on its name
+    return detail["type"] == "too_short" and bool(detail["input"])  # items are there, each with an error
+
+
+def _advice(detail: ErrorDetails) -> str:
+    """Say what would be right, where pydantic says only what is wrong."""
+    place, kind, found = tuple(detail["loc"]), detail["type"], reprlib.repr(detail["input"])
+    if kind == "extra_forbidden":
+        known = sorted(_fields(place[:-1]))
+        close = get_close_matches(str(place[-1]), known, n=1)
+        guess = f"did you mean {close[0]}? " if close else ""
+        return f"unknown field: {guess}known here: {', '.join(known)}"
+    if kind == "missing":
+        return f"is missing. {_fields(place[:-1])[str(place[-1])]}"
+    if kind == "string_type":
+        return f"write text, in quotes where YAML takes it for something else; not {found}"
+    if kind == "value_error":
+        return str(detail["ctx"]["error"])
+    if kind in {"model_type", "dict_type"}:
+        return f"write fields here, as in `key: value`; not {found}"
+    if kind == "tuple_type":
+        return f"write a list here, as in `- item`; not {found}"
+    return f"{detail['msg'].replace('Input should', 'it should')}; not {found}"
+
+
+def _fields(place: Place) -> dict[str, str]:
+    """Fields of the part of a policy that is at a place, each with its description."""
+    kind: Any = Policy
+    for step in place:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(step)].annotation
+        else:
+            inner = [each for each in get_args(kind) if each is not Ellipsis]
+            kind = inner[-1]
+    return {name: each.description or "" for name, each in kind.model_fields.items()}
+
+
+def _contradictions(content: Any) -> list[Contradiction]:
+    """Contradictions among the parts of the file that can be read by themselves."""
+    sections = content if isinstance(content, dict) else {}
+    pools, ladders, faults = (sections.get(name) for name in ("pools", "ladders", "faults"))
+    named = ladders if isinstance(ladders, dict) else {}
+    return list(
+        contradictions(
+            _readable(Pool, dict(enumerate(pools if isinstance(pools, list) else ()))),
+            _readable(Ladder, named),
+            _readable(FaultRule, dict(enumerate(faults if isinstance(faults, list) else ()))),
+            named,
+        )
+    )
+
+
+def _readable(kind: Any, parts: dict[Any, Any]) -> dict[Any, Any]:
+    adapter = TypeAdapter(kind)
+    readable = {}
+    for key, part in parts.items():
+        try:
+            readable[key] = adapter.validate_python(part, extra="ignore")
+        except ValidationError:
+            continue  # its errors are in the list already
+    return readable
+
+
+def _contradiction(written: _Written, found: Contradiction) -> Problem:
+    where = f" (the other is on line {written.line(found.elsewhere)})" if found.elsewhere else ""
+    return written.problem(found.place, found.message + where)
