@@ -1,0 +1,224 @@
+"""GPUs of a simulated node: the state file that stands behind the stand-in NVML and nvidia-smi.
+
+`nvml/nvml.c` documents the file. Rewriting it changes the hardware under running processes; each process that
+is started with `environment(path)` sees the node whose state file that is.
+"""
+
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+
+SOURCES = Path(__file__).with_name("nvml")
+"""Holds the C source of the library and the stand-in `nvidia-smi`."""
+
+STATE_VARIABLE = "GPU_RUNBOOKS_NVML_STATE"
+
+NVLINKS = 18
+"""NVLinks of an H100 SXM, as in p5.48xlarge."""
+
+P5_PCI_ADDRESSES = tuple(f"0000:{bus}:00" for bus in ("53", "64", "75", "86", "97", "a8", "b9", "ca"))
+
+
+@dataclass(frozen=True)
+class Refuses:
+    """In place of a value: the call behind it returns this NVML code, for example 3, not supported."""
+
+    code: int
+
+
+class Presence(StrEnum):
+    PRESENT = "present"
+    MISSING = "missing"
+    """Not counted by NVML."""
+    LOST = "lost"
+    """Counted, but every call on it returns 15, GPU is lost."""
+
+
+class ResetAnswer(StrEnum):
+    """What the stand-in nvidia-smi does when asked for a reset."""
+
+    DONE = "done"
+    """Clears recovery action, pending remap and volatile errors, and brings back a lost GPU."""
+    NOTHING = "nothing"
+    """Says done, changes nothing."""
+    BUSY = "busy"
+    """Refuses: in use by another client. It does so as well where a GPU has processes."""
+    UNSUPPORTED = "unsupported"
+    LOST = "lost"
+    """The GPU cannot be reached."""
+    HANG = "hang"
+    """Ignores SIGTERM and returns only when the state says something else."""
+    VANISH = "vanish"
+    """Says done, and the GPU is gone afterwards."""
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """One GPU. Defaults are those of a healthy H100."""
+
+    uuid: str
+    pci_address: str
+    presence: Presence = Presence.PRESENT
+    recovery_action: int | Refuses = 0
+    ecc_uncorrected: int | Refuses = 0
+    remap_pending: int | Refuses = 0
+    remap_failed: int | Refuses = 0
+    nvlinks_active: int | Refuses = NVLINKS
+    nvlinks: int | Refuses = NVLINKS
+    pids: tuple[int, ...] | Refuses = ()
+
+
+@dataclass(frozen=True)
+class NodeGpus:
+    """All that a state file says."""
+
+    gpus: tuple[GpuState, ...]
+    driver: str = "570.148.08"
+    init: int = 0
+    """What initialisation of NVML returns: 9 for a driver that is not loaded."""
+    hang: tuple[str, ...] = ()
+    """Names of the NVML functions that do not return."""
+    reset: ResetAnswer = ResetAnswer.DONE
+    resets: int = 0
+    """How often nvidia-smi was asked for a reset: a second one is what a test must be able to see."""
+
+
+def healthy_gpus(count: int = 8, node: str = "") -> tuple[GpuState, ...]:
+    """GPUs of a p5 node. The UUIDs follow from the node's name, so they are stable and differ by node."""
+    return tuple(
+        GpuState(uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{address}.{node}')}", pci_address=address)
+        for address in P5_PCI_ADDRESSES[:count]
+    )
+
+
+def write_state(path: Path, gpus: Sequence[GpuState] | NodeGpus) -> None:
+    """Replace the state file in one step: a reader sees the old state or the new one, never half of it."""
+    state = gpus if isinstance(gpus, NodeGpus) else NodeGpus(tuple(gpus))
+    lines = [
+        f"driver {state.driver}",
+        f"init {state.init}",
+        *(f"hang {function}" for function in state.hang),
+        f"reset {state.reset}",
+        f"resets {state.resets}",
+        *("gpu " + " ".join(f"{key}={value}" for key, value in _fields(gpu).items()) for gpu in state.gpus),
+    ]
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write("\n".join(lines) + "\n")
+    Path(file.name).replace(path)
+
+
+def read_state(path: Path) -> NodeGpus:
+    state = NodeGpus(gpus=())
+    for line in path.read_text().splitlines():
+        word, _, value = line.partition(" ")
+        match word:
+            case "driver":
+                state = replace(state, driver=value)
+            case "init":
+                state = replace(state, init=int(value))
+            case "hang":
+                state = replace(state, hang=(*state.hang, value))
+            case "reset":
+                state = replace(state, reset=ResetAnswer(value))
+            case "resets":
+                state = replace(state, resets=int(value))
+            case "gpu":
+                state = replace(state, gpus=(*state.gpus, _gpu(value)))
+            case _:
+                raise ValueError(f"{path}: unknown word {word!r}; nvml.c lists the words")
+    return state
+
+
+def change_gpu(path: Path, index: int, **changes: object) -> None:
+    """Change one GPU of a state file, for example `change_gpu(path, 3, recovery_action=1)`."""
+    state = read_state(path)
+    gpus = list(state.gpus)
+    gpus[index] = replace(gpus[index], **changes)  # type: ignore[arg-type]
+    write_state(path, replace(state, gpus=tuple(gpus)))
+
+
+def change_node(path: Path, **changes: object) -> None:
+    """Change what is not of one GPU, for example `change_node(path, reset=ResetAnswer.HANG)`."""
+    write_state(path, replace(read_state(path), **changes))  # type: ignore[arg-type]
+
+
+def environment(state: Path) -> dict[str, str]:
+    """Variables under which a process finds the stand-ins, and this state file behind them."""
+    libraries = [str(library().parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        STATE_VARIABLE: str(state),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+        "PATH": os.pathsep.join([str(SOURCES), os.environ.get("PATH", os.defpath)]),
+    }
+
+
+@functools.cache
+def library() -> Path:
+    """Build the stand-in for libnvidia-ml.so.1 with `cc` unless the cache has it.
+
+    Raises `subprocess.CalledProcessError` where it does not compile, `FileNotFoundError` without a compiler.
+    """
+    source = SOURCES / "nvml.c"
+    cache = Path(os.environ.get("GPU_RUNBOOKS_CACHE") or Path.home() / ".cache" / "gpu-runbooks")
+    folder = cache / "testbed" / f"nvml-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    built = folder / "libnvidia-ml.so.1"
+    if not built.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        # Built aside and moved: two that build at once do not see half a library of each other.
+        with tempfile.TemporaryDirectory(dir=folder) as workplace:
+            fresh = Path(workplace) / built.name
+            compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+            subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", fresh, source], check=True)
+            fresh.replace(built)
+    return built
+
+
+def _text(value: int | Refuses) -> str:
+    return f"!{value.code}" if isinstance(value, Refuses) else str(value)
+
+
+def _value(text: str) -> int | Refuses:
+    return Refuses(int(text[1:])) if text.startswith("!") else int(text)
+
+
+def _fields(gpu: GpuState) -> dict[str, str]:
+    pids = gpu.pids
+    return {
+        "uuid": gpu.uuid,
+        "pci": gpu.pci_address,
+        "presence": gpu.presence,
+        "recovery": _text(gpu.recovery_action),
+        "ecc": _text(gpu.ecc_uncorrected),
+        "pending": _text(gpu.remap_pending),
+        "failed": _text(gpu.remap_failed),
+        "active": _text(gpu.nvlinks_active),
+        "links": _text(gpu.nvlinks),
+        "pids": _text(pids) if isinstance(pids, Refuses) else ",".join(map(str, pids)),
+    }
+
+
+def _gpu(line: str) -> GpuState:
+    fields = dict(pair.split("=", 1) for pair in line.split())
+    pids = fields["pids"]
+    return GpuState(
+        uuid=fields["uuid"],
+        pci_address=fields["pci"],
+        presence=Presence(fields["presence"]),
+        recovery_action=_value(fields["recovery"]),
+        ecc_uncorrected=_value(fields["ecc"]),
+        remap_pending=_value(fields["pending"]),
+        remap_failed=_value(fields["failed"]),
+        nvlinks_active=_value(fields["active"]),
+        nvlinks=_value(fields["links"]),
+        pids=Refuses(int(pids[1:]))
+        if pids.startswith("!")
+        else tuple(map(int, filter(None, pids.split(",")))),
+    )

@@ -1,0 +1,87 @@
+"""A NodeTask as the agent reads it, and the reasons not to touch it. Pure."""
+
+from datetime import datetime
+from typing import Literal
+
+from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.model import HardwareFacts, NodeIdentity, NodeTaskKind
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+LONGEST_MESSAGE = 4096
+"""Limit of the CRD for `status.message`."""
+
+
+class Spec(BaseModel):
+    """What the node is asked to do. The API server keeps it as it was created."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    node_name: str = Field(alias="nodeName")
+    node_uid: str = Field(alias="nodeUID")
+    boot_id: str = Field(alias="bootID")
+    kind: NodeTaskKind
+    incident: str
+    start_deadline: AwareDatetime = Field(alias="startDeadline")
+    deadline: AwareDatetime
+    gpu_uuid: str | None = Field(default=None, alias="gpuUUID")
+    gpu_pci_address: str | None = Field(default=None, alias="gpuPCIAddress")
+
+
+class Status(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    phase: Literal["Running", "Succeeded", "Failed"] | None = None
+    facts: HardwareFacts | None = None
+    """Of a task that is Running: what was measured before it acted."""
+
+
+class NodeTask(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    uid: str
+    spec: Spec
+    status: Status
+
+    @property
+    def begun(self) -> bool:
+        return self.status.phase == "Running"
+
+
+def ended(task: Object) -> bool:
+    return (task.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def read(task: Object) -> NodeTask | str:
+    """The task, or in words why it cannot be read."""
+    try:
+        return NodeTask(
+            name=task["metadata"]["name"],
+            uid=task["metadata"]["uid"],
+            spec=task.get("spec"),
+            status=task.get("status") or {},
+        )
+    except ValidationError as error:
+        fields = ("/".join(map(str, trouble["loc"])) + ": " + trouble["msg"] for trouble in error.errors())
+        return f"this agent cannot read the task: {'; '.join(fields)}"
+
+
+def objection(task: NodeTask, node: NodeIdentity, boot_id: str | None, now: datetime) -> str | None:
+    """Why a task must not be worked on, in words for its status.
+
+    A task is for one machine, one boot and a limited time: a late reset would hit whoever works there now.
+    """
+    spec = task.spec
+    if spec.node_name != node.name:
+        return f"the task is for node {spec.node_name}, this is {node.name}"
+    if spec.node_uid != node.uid:
+        return f"the task is for node UID {spec.node_uid}, the node {node.name} has {node.uid}"
+    if boot_id is None:
+        return "this agent cannot read the boot id of its machine"
+    if spec.boot_id != boot_id:
+        return f"the task is for boot {spec.boot_id}, this is boot {boot_id}"
+    if now > spec.deadline:
+        return f"the deadline {spec.deadline.isoformat()} has passed"
+    if not task.begun and now > spec.start_deadline:
+        return f"the task had to be started by {spec.start_deadline.isoformat()}"
+    return None

@@ -1,0 +1,204 @@
+"""The NodeTasks of this node: taken one at a time, refused when stale, and never begun twice."""
+
+import asyncio
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.instance_types import expected_hardware
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.model import HardwareFacts, NodeIdentity, NodeTaskKind
+from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
+from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome
+from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id
+from gpu_runbooks.workers.node_agent.probe import Probe
+from gpu_runbooks.workers.node_agent.reset import ResetReport, Resetter, Target, refusal
+from gpu_runbooks.workers.node_agent.verdict import judge
+
+RETRY_INTERVAL = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class TaskLoop:
+    """Works on the tasks of one node until cancelled."""
+
+    def __init__(
+        self,
+        kubernetes: Kubernetes,
+        *,
+        namespace: str,
+        node: str,
+        boot_id_file: Path,
+        probe: Probe,
+        resetter: Resetter,
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._tasks = (
+            f"/apis/{names.NODE_TASK_GROUP}/{names.NODE_TASK_VERSION}"
+            f"/namespaces/{namespace}/{names.NODE_TASK_PLURAL}"
+        )
+        self._node = node
+        self._boot_id_file = boot_id_file
+        self._probe = probe
+        self._resetter = resetter
+        self._handled: set[str] = set()
+
+    async def run(self) -> None:
+        """Follow the tasks for ever. A refusal of the API (no CRD yet, an old token) is tried again."""
+        while True:
+            try:
+                selector = f"spec.nodeName={self._node}"
+                async for tasks in self._kubernetes.follow(self._tasks, field_selector=selector):
+                    self._handled &= tasks.keys()
+                    for task in self._open(tasks):
+                        await self._work(task)
+            except KubernetesError as error:
+                logger.warning("cannot follow the tasks of node %s: %s", self._node, error)
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    def _open(self, tasks: dict[str, Object]) -> list[Object]:
+        """Tasks to work on, the oldest first. What was handled may still look open in an older view."""
+        waiting = [task for uid, task in tasks.items() if uid not in self._handled and not ended(task)]
+        return sorted(waiting, key=lambda task: str(task["metadata"].get("creationTimestamp")))
+
+    async def _work(self, task: Object) -> None:
+        metadata = task["metadata"]
+        try:
+            end = await self._carry_out(task)
+        except asyncio.CancelledError:
+            raise
+        except KubernetesError as error:
+            # Nothing was done yet: all calls to the API stand before the act. The next view brings it back.
+            logger.warning("task %s is put off: %s", metadata["name"], error)
+            await asyncio.sleep(RETRY_INTERVAL)
+            return
+        except Exception as error:
+            logger.exception("task %s", metadata["name"])
+            end = _end(succeeded=False, message=f"the agent failed, the outcome is unknown: {error!r}")
+        self._handled.add(metadata["uid"])
+        await self._write_to_the_end(metadata["name"], metadata["uid"], end)
+
+    async def _carry_out(self, raw: Object) -> Object:
+        """The task's final status. Raises `KubernetesError` before anything was done."""
+        node = await self._own_node()
+        task = read(raw)
+        if isinstance(task, str):
+            return _end(succeeded=False, message=task)
+        boot_id = read_boot_id(self._boot_id_file)
+        if reason := objection(task, node, boot_id, datetime.now(UTC)):
+            return _end(succeeded=False, message=reason)
+        if task.spec.kind is NodeTaskKind.VALIDATE:
+            await self._begin(task, None)
+            return await self._validate(node)
+        return _reset_end(await self._reset(task, node))
+
+    async def _validate(self, node: NodeIdentity) -> Object:
+        try:
+            measurement = await self._probe.measure()
+        except DriverUnavailable as error:
+            return _end(succeeded=False, message=str(error))
+        verdict = judge(measurement, expected_hardware(node.instance_type))
+        return _end(
+            succeeded=verdict.status == "True",
+            message=f"{verdict.reason}: {verdict.message}",
+            facts=measurement.facts,
+        )
+
+    async def _reset(self, task: NodeTask, node: NodeIdentity) -> ResetReport:
+        target = Target(task.spec.gpu_uuid, task.spec.gpu_pci_address)
+        expected = expected_hardware(node.instance_type)
+        gpus_expected = expected.gpus if expected else 0
+        if task.begun:
+            before = task.status.facts or HardwareFacts()
+            report = await self._resetter.prove(target, before, gpus_expected=gpus_expected, needs_sign=True)
+            resumed = (
+                f"an earlier start of this agent began the reset, it is not done again; {report.message}"
+            )
+            return ResetReport(report.outcome, resumed, report.facts)
+        try:
+            measured = await self._probe.measure()
+        except DriverUnavailable as error:
+            return ResetReport(Outcome.UNRESPONSIVE, f"{error}; nothing was reset")
+        if report_of_refusal := refusal(target, measured):
+            return report_of_refusal
+        await self._begin(task, measured.facts)
+        remaining = (task.spec.deadline - datetime.now(UTC)).total_seconds()
+        return await self._resetter.carry_out(
+            target, measured.facts, gpus_expected=gpus_expected, limit=max(0.0, remaining)
+        )
+
+    async def _own_node(self) -> NodeIdentity:
+        return identity_of(await self._kubernetes.request("GET", f"/api/v1/nodes/{self._node}"))
+
+    async def _begin(self, task: NodeTask, before: HardwareFacts | None) -> None:
+        """Write that the task is begun: from here on no start of the agent begins it again.
+
+        Raises `KubernetesError` where that is not certain, in particular for a task that was deleted. The
+        answer may be lost after the write took effect: so it is sent again, until the task may not start.
+        """
+        status: Object = {"phase": "Running", "startedAt": _now()}
+        if before is not None:
+            status["facts"] = _facts(before)
+        while True:
+            try:
+                await self._write(task.name, task.uid, status)
+                return
+            except KubernetesError as error:
+                expired = datetime.now(UTC) > task.spec.start_deadline
+                if not _transient(error) or expired:
+                    raise
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    async def _write_to_the_end(self, name: str, uid: str, status: Object) -> None:
+        """Write the final status, however long the API server is away. Only a deleted task needs none."""
+        while True:
+            try:
+                await self._write(name, uid, status)
+                return
+            except KubernetesError as error:
+                if not _transient(error):
+                    logger.warning("the end of task %s is not recorded: %s", name, error)
+                    return
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    async def _write(self, name: str, uid: str, status: Object) -> None:
+        """The UID makes it a conflict to write into another task that was created under the name since."""
+        await self._kubernetes.request(
+            "PATCH",
+            f"{self._tasks}/{name}/status",
+            body={"metadata": {"uid": uid}, "status": status},
+            content_type=MERGE_PATCH,
+        )
+
+
+def _facts(facts: HardwareFacts) -> Object:
+    """Facts as a merge patch: every unknown is an explicit null, or an older answer would stay in its place."""
+    unknown = HardwareFacts().model_dump(mode="json", by_alias=True)
+    return {**unknown, **facts.model_dump(mode="json", by_alias=True, exclude_none=True)}
+
+
+def _transient(error: KubernetesError) -> bool:
+    return error.status in {0, 401, 429} or error.status >= 500
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _reset_end(report: ResetReport) -> Object:
+    message = f"{report.outcome}: {report.message}"
+    return _end(succeeded=report.outcome is Outcome.DONE, message=message, facts=report.facts)
+
+
+def _end(*, succeeded: bool, message: str, facts: HardwareFacts | None = None) -> dict[str, Any]:
+    """Final status. Facts are always written, or those of before the act would stand as those of after."""
+    return {
+        "phase": "Succeeded" if succeeded else "Failed",
+        "finishedAt": _now(),
+        "message": message[:LONGEST_MESSAGE],
+        "facts": None if facts is None else _facts(facts),
+    }
