@@ -1,5 +1,7 @@
 """Every name of ours that other systems see: labels, annotations, taints, conditions, queues."""
 
+import hashlib
+
 PREFIX = "gpu-runbooks.dev"
 
 BLOCK_TAINT = f"{PREFIX}/remediation"
@@ -38,3 +40,8 @@ def incident_id(cluster: str, node: str) -> str:
 def budget_id(cluster: str, pool: str) -> str:
     """Workflow id of the disruption budget of a pool."""
     return f"budget/{cluster}/{pool}"
+
+
+def digest(*parts: str) -> str:
+    """Twenty hex digits that stand for these parts in names and label values, which are short."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]

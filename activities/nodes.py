@@ -1,12 +1,16 @@
-"""What a Node object says of its machine."""
+"""What a Node object says of its machine, and of our block on it."""
 
 import re
+from typing import Literal
 
+from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import NodeIdentity
+from gpu_runbooks.activities.model import BlockMarker, NodeIdentity, NodeObservation
 
 PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8,17})")
 """Shape that the AWS cloud provider writes into `spec.providerID`."""
+
+NODES = "/api/v1/nodes"
 
 
 def identity_of(node: Object) -> NodeIdentity:
@@ -27,4 +31,86 @@ def identity_of(node: Object) -> NodeIdentity:
         zone=machine["zone"] if machine else "",
         instance_type=labels.get("node.kubernetes.io/instance-type", ""),
         boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
+    )
+
+
+def require_same_machine(node: Object, pinned: NodeIdentity) -> None:
+    """Refuse (NODE_CHANGED) a Node that is not the pinned machine. The boot id may differ."""
+    found = identity_of(node)
+    if (found.uid, found.instance_id) == (pinned.uid, pinned.instance_id):
+        return
+    raise errors.refusal(
+        errors.NODE_CHANGED,
+        f"node {pinned.name} is another machine now: UID {found.uid}, instance {found.instance_id or 'unknown'}; "
+        f"the incident is about UID {pinned.uid}, instance {pinned.instance_id or 'unknown'}. "
+        "A fault of the new machine needs an incident of its own",
+    )
+
+
+def annotations_of(node: Object) -> dict[str, str]:
+    return node["metadata"].get("annotations") or {}
+
+
+def marker_of(node: Object) -> BlockMarker | None:
+    """The block marker on a Node, whoever's it is; None where there is none.
+
+    Raises `ValueError` for a marker that cannot be read: somebody's block, nobody knows whose.
+    """
+    text = annotations_of(node).get(names.BLOCK_ANNOTATION)
+    return BlockMarker.model_validate_json(text) if text else None
+
+
+def taints_of(node: Object) -> list[Object]:
+    return list((node.get("spec") or {}).get("taints") or ())
+
+
+def is_our_taint(taint: Object) -> bool:
+    return bool(taint.get("key") == names.BLOCK_TAINT and taint.get("effect") == "NoSchedule")
+
+
+def is_unschedulable(node: Object) -> bool:
+    return (node.get("spec") or {}).get("unschedulable") is True
+
+
+def ready_condition(node: Object) -> Object:
+    """The condition `Ready`; empty where the Node has none."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
+
+
+def readiness(node: Object) -> Literal["True", "False", "Unknown"]:
+    """Status of `Ready`. A missing condition and an unheard-of value are Unknown."""
+    match ready_condition(node).get("status"):
+        case "True":
+            return "True"
+        case "False":
+            return "False"
+        case _:
+            return "Unknown"
+
+
+def allocatable(node: Object, resource: str) -> int | None:
+    """Allocatable count of a device; None where the key is missing or not a plain number."""
+    value = ((node.get("status") or {}).get("allocatable") or {}).get(resource)
+    return int(value) if isinstance(value, str) and value.isdecimal() else None
+
+
+def observe(node: Object | None, incident: str) -> NodeObservation:
+    """What the Node shows to this incident; `identity=None` for a Node that does not exist."""
+    if node is None:
+        return NodeObservation(identity=None)
+    try:
+        marker = marker_of(node)
+    except ValueError:
+        marker = None
+    return NodeObservation(
+        identity=identity_of(node),
+        ready=readiness(node),
+        blocked=marker is not None
+        and marker.incident == incident
+        and is_unschedulable(node)
+        and any(is_our_taint(taint) for taint in taints_of(node)),
+        marker=marker,
+        gpus=allocatable(node, names.GPU_RESOURCE),
+        efa_interfaces=allocatable(node, names.EFA_RESOURCE),
     )
