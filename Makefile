@@ -65,7 +65,10 @@ format: setup ## Format the code and mend what ruff can
 test: binaries ## Run all tests
 	pytest
 
+LOCK := uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 \
+	--no-annotate --no-header --no-emit-index-url
+
 .PHONY: lock
-lock: ## Pin the dependencies anew, with hashes and no index address
-	uv pip compile pyproject.toml --group dev --generate-hashes --universal --python-version 3.11 \
-		--no-annotate --no-header --no-emit-index-url --output-file requirements.lock
+lock: ## Pin the dependencies anew, with hashes and no index address; the image gets the subset it runs with
+	$(LOCK) --group dev --output-file requirements.lock
+	$(LOCK) --constraints requirements.lock --output-file requirements-runtime.lock
