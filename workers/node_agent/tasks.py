@@ -176,7 +176,7 @@ class TaskLoop:
 
 
 def _facts(facts: HardwareFacts) -> Object:
-    """Facts as a merge patch: every unknown is an explicit null, or an older answer would stay in its place."""
+    """Facts as a merge patch: each unknown is an explicit null, or an older answer would stay there."""
     unknown = HardwareFacts().model_dump(mode="json", by_alias=True)
     return {**unknown, **facts.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
