@@ -178,6 +178,7 @@ class ControlPlane:
                 f"--cert-dir={self._pki}",
                 f"--token-auth-file={tokens}",
                 "--authorization-mode=RBAC",
+                "--allow-privileged=true",
                 "--service-account-issuer=https://kubernetes.default.svc",
                 f"--service-account-key-file={self._pki / 'service-account.pub'}",
                 f"--service-account-signing-key-file={self._pki / 'service-account.key'}",
