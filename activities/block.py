@@ -178,6 +178,6 @@ async def _written(kubernetes: Kubernetes, path: str, patch: dict[str, Any]) -> 
 
 def _not_verified(what: str) -> ApplicationError:
     return ApplicationError(
-        f"{what} does not stand after {ATTEMPTS} attempts: other writers, or a webhook that changes the write",
+        f"{what} does not stand after {ATTEMPTS} attempts: other writers, or a webhook that changes it",
         type=errors.NOT_VERIFIED,
     )

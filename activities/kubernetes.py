@@ -32,6 +32,9 @@ WATCH_SILENCE = 40.0
 LIST_INTERVAL = 2.0
 """Seconds at least between two lists of one `follow`: with the watch in between, one request a second."""
 
+LONGEST_RETRY_AFTER = 60.0
+"""Seconds of a server's wish that are honoured: a proxy may ask for hours."""
+
 REFUSALS = frozenset({400, 401, 403, 404})
 """Answers to a list or watch that will not change by asking again."""
 
@@ -159,8 +162,8 @@ class Kubernetes:
     ) -> AsyncGenerator[dict[str, Object]]:
         """Yield the collection by UID: once after the list, then after each change, for as long as asked.
 
-        A watch that ends, breaks, falls silent or is too old (410) leads to a new list, so an event can be late
-        but not lost. The mapping is live: read it before asking for the next, and close the generator
+        A watch that ends, breaks, falls silent or is too old (410) leads to a new list, so an event can be
+        late but not lost. The mapping is live: read it before asking for the next, and close the generator
         (`contextlib.aclosing`) when done, or its connection stays open.
 
         Raises `KubernetesError` when list or watch are refused (400, 401, 403, 404); an unreachable or busy
@@ -236,7 +239,9 @@ def _decode(content: bytes) -> Object:
 def _apply(event: Object, objects: dict[str, Object]) -> bool:
     """Apply a watch event. False: an error, half an event or an unknown type, so list again."""
     subject = event.get("object")
-    uid = (subject.get("metadata") or {}).get("uid") if isinstance(subject, dict) else None
+    if not isinstance(subject, dict):
+        return False
+    uid = (subject.get("metadata") or {}).get("uid")
     match event.get("type"):
         case "BOOKMARK":
             return True
@@ -254,5 +259,5 @@ def _error(status: int, answer: Object, call: str, retry_after: str | None) -> K
     message = str(answer.get("message") or "no Status object in the answer")
     error = KubernetesError(status, str(answer.get("reason") or ""), f"{call}: {message}", answer)
     asked = retry_after or str(error.details.get("retryAfterSeconds") or "")
-    error.retry_after = float(asked) if asked.isdecimal() else None
+    error.retry_after = min(float(asked), LONGEST_RETRY_AFTER) if asked.isdecimal() else None
     return error

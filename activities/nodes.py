@@ -41,8 +41,9 @@ def require_same_machine(node: Object, pinned: NodeIdentity) -> None:
         return
     raise errors.refusal(
         errors.NODE_CHANGED,
-        f"node {pinned.name} is another machine now: UID {found.uid}, instance {found.instance_id or 'unknown'}; "
-        f"the incident is about UID {pinned.uid}, instance {pinned.instance_id or 'unknown'}. "
+        f"node {pinned.name} is another machine now: UID {found.uid}, "
+        f"instance {found.instance_id or 'unknown'}; the incident is about UID {pinned.uid}, "
+        f"instance {pinned.instance_id or 'unknown'}. "
         "A fault of the new machine needs an incident of its own",
     )
 

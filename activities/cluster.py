@@ -1,0 +1,134 @@
+"""The activities of queue `cluster`, put together. What each does is in the module of its name."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.block import block, unblock
+from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.heartbeat import beating
+from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
+from gpu_runbooks.activities.model import (
+    AwaitReboot,
+    BlockNode,
+    BlockResult,
+    ClaimReplacement,
+    DeleteNodeTask,
+    DrainNode,
+    DrainResult,
+    Fault,
+    NodeIdentity,
+    NodeObservation,
+    NodeTaskResult,
+    ObserveNode,
+    Plan,
+    PlanIncident,
+    RebootProof,
+    ReplacementProof,
+    RunNodeTask,
+    RunTestPod,
+    TestPodResult,
+    UnblockNode,
+    UnblockResult,
+)
+from gpu_runbooks.activities.node_tasks import delete_node_task, run_node_task
+from gpu_runbooks.activities.nodes import NODES, identity_of, observe
+from gpu_runbooks.activities.reboot_proof import await_reboot
+from gpu_runbooks.activities.replacement import claim_replacement
+from gpu_runbooks.activities.test_pod import run_test_pod
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+Planner = Callable[[Fault, NodeIdentity, Mapping[str, str], str | None], Plan]
+"""Policy: fault, node, the node's labels, and a ladder by name or None; refusals are its own."""
+
+
+def translated(error: KubernetesError) -> ApplicationError:
+    """What the API server's refusal means to the workflow."""
+    if error.status == 403:
+        advice = (
+            "Add this verb on this resource to the (Cluster)Role of the cluster worker"
+            if " cannot " in error.message  # RBAC's wording; it names user, verb and resource
+            else "An admission policy or webhook refuses it: see its rules"
+        )
+        return errors.refusal(errors.FORBIDDEN, f"{error.message}. {advice}")
+    if error.status == 404 and error.details.get("kind") == "nodes":
+        return errors.refusal(errors.NODE_NOT_FOUND, f"no such Node: {error.message}")
+    delay = None if error.retry_after is None else timedelta(seconds=error.retry_after)
+    message = str(error)[: errors.LONGEST_MESSAGE]
+    return ApplicationError(message, type="Kubernetes", next_retry_delay=delay)
+
+
+@asynccontextmanager
+async def _refusals_translated() -> AsyncIterator[None]:
+    try:
+        yield
+    except KubernetesError as error:
+        raise translated(error) from error
+
+
+class Cluster(ClusterActivities):
+    """Needs a connection with the cluster worker's role, the policy, and the namespace of the NodeTasks."""
+
+    def __init__(
+        self, kubernetes: Kubernetes, plan: Planner, namespace: str, *, own_pod_uid: str = ""
+    ) -> None:
+        self._kubernetes = kubernetes
+        self._plan = plan
+        self._namespace = namespace
+        self._own_pod_uid = own_pod_uid
+
+    @activity.defn
+    async def plan_incident(self, request: PlanIncident) -> Plan:
+        async with _refusals_translated():
+            node = await self._kubernetes.request("GET", f"{NODES}/{request.node}")
+        labels = node["metadata"].get("labels") or {}
+        return self._plan(request.fault, identity_of(node), labels, request.ladder)
+
+    @activity.defn
+    async def observe_node(self, request: ObserveNode) -> NodeObservation:
+        async with _refusals_translated():
+            return observe(await self._kubernetes.find(f"{NODES}/{request.name}"), request.incident)
+
+    @activity.defn
+    async def block_node(self, request: BlockNode) -> BlockResult:
+        async with _refusals_translated():
+            return await block(self._kubernetes, request)
+
+    @activity.defn
+    async def unblock_node(self, request: UnblockNode) -> UnblockResult:
+        async with _refusals_translated():
+            return await unblock(self._kubernetes, request)
+
+    @activity.defn
+    async def drain_node(self, request: DrainNode) -> DrainResult:
+        async with _refusals_translated(), beating() as beat:
+            return await drain(self._kubernetes, request, own_pod_uid=self._own_pod_uid, beat=beat)
+
+    @activity.defn
+    async def run_node_task(self, request: RunNodeTask) -> NodeTaskResult:
+        async with _refusals_translated(), beating():
+            return await run_node_task(self._kubernetes, self._namespace, request)
+
+    @activity.defn
+    async def delete_node_task(self, request: DeleteNodeTask) -> None:
+        async with _refusals_translated():
+            await delete_node_task(self._kubernetes, self._namespace, request.task)
+
+    @activity.defn
+    async def await_reboot(self, request: AwaitReboot) -> RebootProof:
+        since = activity.info().scheduled_time if activity.in_activity() else datetime.now(UTC)
+        async with _refusals_translated(), beating():
+            return await await_reboot(self._kubernetes, request, since)
+
+    @activity.defn
+    async def claim_replacement(self, request: ClaimReplacement) -> ReplacementProof:
+        async with _refusals_translated(), beating():
+            return await claim_replacement(self._kubernetes, request)
+
+    @activity.defn
+    async def run_test_pod(self, request: RunTestPod) -> TestPodResult:
+        async with _refusals_translated(), beating():
+            return await run_test_pod(self._kubernetes, request)

@@ -1,0 +1,142 @@
+"""The Node of a replacement instance: claimed by compare-and-swap, blocked in the same write.
+
+Two incidents of one Auto Scaling group look at the same new Nodes. Whoever writes first has the Node; the
+other's write names an old resource version, is refused, and it looks on.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.block import blocking_patch
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.model import BlockMarker, ClaimReplacement, NodeIdentity, ReplacementProof
+from gpu_runbooks.activities.nodes import (
+    NODES,
+    allocatable,
+    annotations_of,
+    identity_of,
+    is_unschedulable,
+    marker_of,
+    observe,
+    readiness,
+)
+from gpu_runbooks.activities.waiting import wait_for
+
+CLOCK_SKEW = timedelta(seconds=5)
+"""Between Temporal's clock and the API server's, which also counts whole seconds only."""
+
+
+async def claim_replacement(kubernetes: Kubernetes, request: ClaimReplacement) -> ReplacementProof:
+    """Claim and block the Node of a newly launched instance, and wait until it is Ready with GPUs.
+
+    Raises `KubernetesError` when Nodes may not be read or patched.
+    """
+    selector = ",".join(f"{key}={value}" for key, value in sorted(request.pool_selector.items()))
+    while True:
+        node = await wait_for(
+            kubernetes,
+            NODES,
+            lambda nodes: choose(nodes, request),
+            request.deadline,
+            label_selector=selector,
+        )
+        if node is None:
+            return ReplacementProof(proven=False, message="no new Node of the pool came by the deadline")
+        if not is_claimed(node, request) and not await _claimed(kubernetes, node, request):
+            continue
+        proof = await _ready(kubernetes, identity_of(node), request.deadline)
+        if proof is not None:
+            return proof
+
+
+def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None:
+    """The Node that this incident has claimed already, else the oldest that it may claim."""
+    fit = [node for node in nodes.values() if is_candidate(node, request)]
+    return min(
+        fit,
+        key=lambda node: (
+            not is_claimed(node, request),
+            node["metadata"]["creationTimestamp"],
+            node["metadata"]["name"],
+        ),
+        default=None,
+    )
+
+
+def is_candidate(node: Object, request: ClaimReplacement) -> bool:
+    """A Node of another instance, made since the launch, that is nobody else's."""
+    metadata, machine = node["metadata"], identity_of(node)
+    created = datetime.fromisoformat(metadata["creationTimestamp"])
+    if metadata.get("deletionTimestamp") or created < request.launched_after - CLOCK_SKEW:
+        return False
+    if not machine.instance_id or machine.instance_id == request.replaced.instance_id:
+        return False
+    try:
+        marker = marker_of(node)
+    except ValueError:
+        return False
+    if marker is not None and marker.incident != request.incident:
+        return False
+    return annotations_of(node).get(names.REPLACES_ANNOTATION) in {None, request.incident}
+
+
+def is_claimed(node: Object, request: ClaimReplacement) -> bool:
+    """Claim and block of this incident stand."""
+    ours = annotations_of(node).get(names.REPLACES_ANNOTATION) == request.incident
+    return ours and observe(node, request.incident).blocked
+
+
+def claiming_patch(node: Object, request: ClaimReplacement, now: datetime) -> dict[str, Any]:
+    """Merge patch that claims and blocks exactly this version of the Node."""
+    marker = BlockMarker(
+        incident=request.incident,
+        run_id=request.run_id,
+        reason=request.reason,
+        since=now,
+        was_unschedulable=is_unschedulable(node),
+    )
+    patch = blocking_patch(node, marker, request.rule)
+    patch["metadata"]["annotations"][names.REPLACES_ANNOTATION] = request.incident
+    return patch
+
+
+async def _claimed(kubernetes: Kubernetes, node: Object, request: ClaimReplacement) -> bool:
+    """True when the claim is written and stands; False when somebody else wrote first."""
+    path = f"{NODES}/{node['metadata']['name']}"
+    patch = claiming_patch(node, request, datetime.now(UTC))
+    try:
+        await kubernetes.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        return is_claimed(await kubernetes.request("GET", path), request)
+    except KubernetesError as error:
+        if error.status in {404, 409}:
+            return False
+        raise
+
+
+async def _ready(
+    kubernetes: Kubernetes, machine: NodeIdentity, deadline: datetime
+) -> ReplacementProof | None:
+    """Proof once the claimed Node is Ready with a boot id and GPUs; None when the Node is gone."""
+    last = ""
+
+    def decide(nodes: dict[str, Object]) -> ReplacementProof | Literal["gone"] | None:
+        nonlocal last
+        node = nodes.get(machine.uid)
+        if node is None:
+            return "gone"
+        now, gpus = identity_of(node), allocatable(node, names.GPU_RESOURCE)
+        last = (
+            f"Ready={readiness(node)}, boot id {now.boot_id or 'empty'}, "
+            f"allocatable {names.GPU_RESOURCE} {'missing' if gpus is None else gpus}"
+        )
+        if readiness(node) != "True" or not now.boot_id or not gpus:
+            return None
+        return ReplacementProof(proven=True, identity=now, message=last)
+
+    selector = f"metadata.name={machine.name}"
+    seen = await wait_for(kubernetes, NODES, decide, deadline, field_selector=selector)
+    if isinstance(seen, str):
+        return None
+    message = f"node {machine.name} is claimed and did not become usable by the deadline: {last}"
+    return seen or ReplacementProof(proven=False, message=message)

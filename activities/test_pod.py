@@ -1,0 +1,181 @@
+"""The test pod: loads all GPUs of one node, placed by the scheduler like any pod."""
+
+from datetime import datetime
+from typing import Any
+
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.model import RunTestPod, TestPodResult
+from gpu_runbooks.activities.nodes import NODES, require_same_machine
+from gpu_runbooks.activities.waiting import seconds_until, wait_for
+
+LONGEST_MESSAGE = 1000
+
+GRACE_SECONDS = 5
+"""The test has nothing to save."""
+
+
+def name_of(request: RunTestPod) -> str:
+    return f"gpu-test-{names.digest(request.incident, request.run_id, str(request.attempt))}"
+
+
+async def run_test_pod(kubernetes: Kubernetes, request: RunTestPod) -> TestPodResult:
+    """Create the test pod or adopt it, wait for its end, and delete it in any case.
+
+    Raises `ApplicationError` NODE_CHANGED for another machine; `KubernetesError`.
+    """
+    name = name_of(request)
+    node_path = f"{NODES}/{request.identity.name}"
+    require_same_machine(await kubernetes.request("GET", node_path), request.identity)
+    collection = f"/api/v1/namespaces/{request.template.namespace}/pods"
+    try:
+        pod = await _created_or_adopted(kubernetes, collection, pod_of(name, request), request.deadline)
+        if pod is None:
+            message = "a test pod of this name is still terminating"
+            return TestPodResult(outcome="timed_out", pod=name, message=message)
+        result = await _end_of(kubernetes, collection, pod, request.deadline)
+        require_same_machine(await kubernetes.request("GET", node_path), request.identity)
+        return result
+    finally:
+        await _delete(kubernetes, f"{collection}/{name}")
+
+
+def pod_of(name: str, request: RunTestPod) -> Object:
+    """The Pod to create.
+
+    The affinity is to the Node's name, which is unique where the hostname label need not be. It tolerates our
+    block, the cordon, and the taint that keeps pods without GPUs off GPU nodes; any other taint keeps it off.
+    """
+    tolerated = (names.BLOCK_TAINT, "node.kubernetes.io/unschedulable", names.GPU_RESOURCE)
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [request.identity.name]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": request.template.namespace,
+            "labels": {
+                "app.kubernetes.io/name": "gpu-runbooks",
+                "app.kubernetes.io/component": "gpu-test-pod",
+                names.INCIDENT_LABEL: names.digest(request.incident),
+            },
+        },
+        "spec": {
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [here]}
+                }
+            },
+            "tolerations": [{"key": key, "operator": "Exists", "effect": "NoSchedule"} for key in tolerated],
+            "restartPolicy": "Never",
+            "activeDeadlineSeconds": max(1, int(seconds_until(request.deadline))),
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "automountServiceAccountToken": False,
+            "containers": [
+                {
+                    "name": "gpu-test",
+                    "image": request.template.image,
+                    "command": list(request.template.command),
+                    "resources": {"limits": {names.GPU_RESOURCE: str(request.gpus)}},
+                    "securityContext": {
+                        "allowPrivilegeEscalation": False,
+                        "capabilities": {"drop": ["ALL"]},
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                }
+            ],
+        },
+    }
+
+
+def result_of(pod: Object) -> TestPodResult | None:
+    """Result of a pod that has ended; None before."""
+    name, status = pod["metadata"]["name"], pod.get("status") or {}
+    match status.get("phase"):
+        case "Succeeded":
+            return TestPodResult(outcome="succeeded", pod=name)
+        case "Failed" if status.get("reason") == "DeadlineExceeded":
+            return TestPodResult(outcome="timed_out", pod=name, message=_why_failed(status))
+        case "Failed":
+            return TestPodResult(outcome="failed", pod=name, message=_why_failed(status))
+        case _:
+            return None
+
+
+def why_waiting(pod: Object) -> str:
+    """Why a pod has not ended yet: the scheduler's word, or the kubelet's."""
+    status = pod.get("status") or {}
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") != "True":
+            return f"not scheduled: {condition.get('message') or condition.get('reason')}"
+    for state in _container_states(status, "waiting"):
+        return f"its container waits: {state.get('reason')} {state.get('message') or ''}".rstrip()
+    return f"it is {status.get('phase') or 'not reported by the kubelet'}"
+
+
+async def _created_or_adopted(
+    kubernetes: Kubernetes, collection: str, pod: Object, deadline: datetime
+) -> Object | None:
+    """The pod on the server. One that is still being deleted is waited out first; None at the deadline."""
+    name = pod["metadata"]["name"]
+    while True:
+        try:
+            return await kubernetes.request("POST", collection, body=pod)
+        except KubernetesError as error:
+            if error.status != 409:
+                raise
+        standing = await kubernetes.find(f"{collection}/{name}")
+        if standing is None:
+            continue
+        if not standing["metadata"].get("deletionTimestamp"):
+            return standing
+        if not await _gone(kubernetes, collection, standing, deadline):
+            return None
+
+
+async def _gone(kubernetes: Kubernetes, collection: str, pod: Object, deadline: datetime) -> bool:
+    uid, selector = pod["metadata"]["uid"], f"metadata.name={pod['metadata']['name']}"
+
+    def decide(pods: dict[str, Object]) -> bool | None:
+        return None if uid in pods else True
+
+    return bool(await wait_for(kubernetes, collection, decide, deadline, field_selector=selector))
+
+
+async def _end_of(kubernetes: Kubernetes, collection: str, pod: Object, deadline: datetime) -> TestPodResult:
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    last = "it was not seen"
+
+    def decide(pods: dict[str, Object]) -> TestPodResult | None:
+        nonlocal last
+        seen = pods.get(uid)
+        if seen is None:
+            return TestPodResult(outcome="failed", pod=name, message="somebody deleted it before it ended")
+        last = why_waiting(seen)
+        return result_of(seen)
+
+    ended = await wait_for(kubernetes, collection, decide, deadline, field_selector=f"metadata.name={name}")
+    message = f"not ended by the deadline: {last}"[:LONGEST_MESSAGE]
+    return ended or TestPodResult(outcome="timed_out", pod=name, message=message)
+
+
+async def _delete(kubernetes: Kubernetes, path: str) -> None:
+    try:
+        await kubernetes.request("DELETE", path)
+    except KubernetesError as error:
+        if error.status != 404:
+            raise
+
+
+def _why_failed(status: dict[str, Any]) -> str:
+    ends = [
+        f"exit code {state.get('exitCode')} {state.get('reason') or ''} {state.get('message') or ''}".strip()
+        for state in _container_states(status, "terminated")
+    ]
+    said = (status.get("reason"), status.get("message"), *ends)
+    return "; ".join(str(part) for part in said if part)[:LONGEST_MESSAGE]
+
+
+def _container_states(status: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    states = [container.get("state") or {} for container in status.get("containerStatuses") or ()]
+    return [state[kind] for state in states if state.get(kind)]
