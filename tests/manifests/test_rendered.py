@@ -1,0 +1,171 @@
+"""A manifest says nothing that the product does not know: images, roles, variables, references, order."""
+
+import json
+import re
+
+import pytest
+from gpu_runbooks.activities import names
+from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workflows.policy_file import load_policy
+from manifests.conftest import MANIFESTS
+
+ROLES = {"intake", "controller", "cluster-worker", "cloud-worker", "node-agent"}
+OF_LIBRARIES = {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "LD_LIBRARY_PATH"}
+PREFIX = "GPU_RUNBOOKS_"
+
+
+@pytest.fixture
+def workloads(rendered):
+    return {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]
+        for each in rendered
+        if each["kind"] in {"Deployment", "DaemonSet"}
+    }
+
+
+def named(rendered, kind):
+    return {each["metadata"]["name"]: each for each in rendered if each["kind"] == kind}
+
+
+def containers(pod):
+    return [*pod.get("initContainers", ()), *pod["containers"]]
+
+
+def environment(rendered, container):
+    """Variables of a container: value, or None where the cluster fills it in."""
+    config_maps = named(rendered, "ConfigMap")
+    values = {}
+    for source in container.get("envFrom", ()):
+        values |= config_maps[source["configMapRef"]["name"]]["data"]
+    return values | {each["name"]: each.get("value") for each in container.get("env", ())}
+
+
+def test_every_role_has_its_workload(workloads):
+    assert set(workloads) == ROLES
+    for role, pod in workloads.items():
+        (container,) = pod["containers"]
+        entry_point = ["gpu-runbooks"]  # of the image
+        assert [*container.get("command", entry_point), *container.get("args", ())] == [*entry_point, role]
+        assert pod["serviceAccountName"] == role
+        assert {each["image"] for each in containers(pod)} == {"gpu-runbooks:latest"}
+
+
+def test_every_variable_is_known(rendered, workloads, monkeypatch):
+    ours = {PREFIX + field.upper() for field in Settings.model_fields}
+    for pod in workloads.values():
+        for container in containers(pod):
+            variables = environment(rendered, container)
+            assert set(variables) <= ours | OF_LIBRARIES
+            with monkeypatch.context() as patched:
+                for name, value in variables.items():
+                    patched.setenv(name, value or "gpu-runbooks")
+                assert Settings().namespace == "gpu-runbooks"
+
+
+def test_every_reference_has_its_object(rendered, workloads):
+    config_maps, accounts = named(rendered, "ConfigMap"), named(rendered, "ServiceAccount")
+    for role, pod in workloads.items():
+        assert role in accounts
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
+        for volume in volumes.values():
+            if "configMap" in volume:
+                assert volume["configMap"]["name"] in config_maps
+        for container in containers(pod):
+            assert {mount["name"] for mount in container.get("volumeMounts", ())} <= set(volumes)
+
+
+def test_the_policy_lies_where_the_roles_look_for_it(rendered, workloads):
+    for role in ("intake", "cluster-worker"):
+        pod = workloads[role]
+        mounts = {mount["mountPath"]: mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
+        volume = next(
+            each for each in pod["volumes"] if each["name"] == mounts[str(Settings().policy.parent)]
+        )
+        data = named(rendered, "ConfigMap")[volume["configMap"]["name"]]["data"]
+        assert load_policy(data[Settings().policy.name]).mode == "observe"
+
+
+def test_the_service_leads_to_the_webhook(rendered, workloads):
+    service = named(rendered, "Service")["intake"]["spec"]
+    pod = named(rendered, "Deployment")["intake"]["spec"]["template"]
+    assert service["selector"].items() <= pod["metadata"]["labels"].items()
+    (port,) = service["ports"]
+    (container,) = workloads["intake"]["containers"]
+    (listening,) = container["ports"]
+    assert port["targetPort"] == listening["name"]
+    assert environment(rendered, container)[PREFIX + "LISTEN"] == f"0.0.0.0:{listening['containerPort']}"
+
+
+def test_the_token_is_in_no_file(rendered, workloads):
+    assert not named(rendered, "Secret")
+    (volume,) = [each for each in workloads["intake"]["volumes"] if "secret" in each]
+    assert not volume["secret"].get("optional", False), "without its token the intake must not start"
+
+
+@pytest.mark.parametrize("role", sorted(ROLES - {"node-agent"}))
+def test_deployments_run_with_the_least(workloads, role):
+    pod = workloads[role]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["terminationGracePeriodSeconds"] > 35
+    assert container["resources"]["limits"].keys() == {"memory"}
+    affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = affinity["nodeSelectorTerms"]
+    assert {"key": f"{names.PREFIX}/pool", "operator": "DoesNotExist"} in term["matchExpressions"]
+
+
+@pytest.mark.parametrize("role", ["controller", "cloud-worker"])
+def test_roles_without_kubernetes_get_no_token_for_it(rendered, workloads, role):
+    assert workloads[role]["automountServiceAccountToken"] is False
+    assert named(rendered, "ServiceAccount")[role]["automountServiceAccountToken"] is False
+    subjects = [
+        subject["name"]
+        for kind in ("RoleBinding", "ClusterRoleBinding")
+        for binding in named(rendered, kind).values()
+        for subject in binding["subjects"]
+    ]
+    assert role not in subjects
+
+
+def test_the_agent_is_confined_before_it_has_rights(rendered):
+    kinds = [each["kind"] for each in rendered]
+    last_confinement = max(
+        index for index, kind in enumerate(kinds) if kind == "ValidatingAdmissionPolicyBinding"
+    )
+    first_right = min(
+        index for index, kind in enumerate(kinds) if kind in {"RoleBinding", "ClusterRoleBinding"}
+    )
+    assert kinds.index("CustomResourceDefinition") < last_confinement < first_right
+
+
+def test_cloud_rights_are_bound_to_the_cluster():
+    policy = json.loads((MANIFESTS / "iam" / "cloud-worker.json").read_text())
+    allowed = {}
+    for statement in policy["Statement"]:
+        assert statement["Effect"] == "Allow"
+        actions = statement["Action"]
+        for action in [actions] if isinstance(actions, str) else actions:
+            allowed[action] = statement
+    assert set(allowed) == {
+        "ec2:DescribeInstances",
+        "ec2:RebootInstances",
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:DescribeAutoScalingInstances",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+    }
+    for action, statement in allowed.items():
+        if not re.fullmatch(r"\w+:Describe\w+", action):
+            assert statement["Resource"] != "*"
+            (tags,) = statement["Condition"].values()
+            assert tags == {"aws:ResourceTag/kubernetes.io/cluster/CLUSTER": "owned"}
+
+
+def test_policies_that_ship_can_be_read():
+    testbed = load_policy((MANIFESTS.parent / "testbed" / "policy.yaml").read_text())
+    assert testbed.mode == "enforce"
+    assert {pool.name: pool.budget.max_unavailable for pool in testbed.pools} == {"p5": 3}
