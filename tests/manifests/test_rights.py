@@ -38,6 +38,7 @@ DANGEROUS = [
     ("update", "nodes", ""),
     ("patch", "nodes/status", ""),
     ("create", "nodes/proxy", ""),
+    ("get", "pods", ELSEWHERE),
     ("create", "pods", ELSEWHERE),
     ("delete", "pods", ELSEWHERE),
     ("patch", "pods", OURS),
