@@ -150,6 +150,16 @@ def change_node(path: Path, **changes: object) -> None:
     write_state(path, replace(read_state(path), **changes))  # type: ignore[arg-type]
 
 
+def write_efa_interfaces(sysfs: Path, count: int = 32) -> None:
+    """Make a sysfs tree in which a node agent finds this many EFA devices. Calls do not add up."""
+    devices = sysfs / "class" / "infiniband"
+    shutil.rmtree(devices, ignore_errors=True)
+    for number in range(count):
+        device = devices / f"rdmap{number}s0" / "device"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x1d0f\n")
+
+
 def environment(state: Path) -> dict[str, str]:
     """Variables under which a process finds the stand-ins, and this state file behind them."""
     libraries = [str(library().parent), os.environ.get("LD_LIBRARY_PATH", "")]
@@ -168,7 +178,11 @@ def library() -> Path:
     """
     source = SOURCES / "nvml.c"
     cache = Path(os.environ.get("GPU_RUNBOOKS_CACHE") or Path.home() / ".cache" / "gpu-runbooks")
-    folder = cache / "testbed" / f"nvml-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+    folder = (
+        cache
+        / "testbed"
+        / f"nvml-{hashlib.sha256(source.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:12]}"
+    )
     built = folder / "libnvidia-ml.so.1"
     if not built.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +190,9 @@ def library() -> Path:
         with tempfile.TemporaryDirectory(dir=folder) as workplace:
             fresh = Path(workplace) / built.name
             compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
-            subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", fresh, source], check=True)
+            # With the name inside, a process that loaded it by its path finds it by its name from then on.
+            named = f"-Wl,-soname,{built.name}"
+            subprocess.run([compiler, "-shared", "-fPIC", "-O2", named, "-o", fresh, source], check=True)
             fresh.replace(built)
     return built
 

@@ -1,0 +1,41 @@
+"""GPUs from the stand-in library, inside the test's own process."""
+
+import ctypes
+
+import pytest
+from gpu_runbooks.workers.node_agent.nvml import Nvml
+from testbed.gpus import environment, healthy_gpus, library, write_efa_interfaces, write_state
+
+
+@pytest.fixture
+def state(tmp_path, monkeypatch):
+    """State file of a healthy p5 node; NVML and nvidia-smi of this process answer from it."""
+    # Loaded by path, the library answers to its name: no LD_LIBRARY_PATH before the start of the process.
+    ctypes.CDLL(str(library()))
+    path = tmp_path / "nvml.state"
+    write_state(path, healthy_gpus())
+    for name, value in environment(path).items():
+        monkeypatch.setenv(name, value)
+    return path
+
+
+@pytest.fixture
+def sysfs(tmp_path):
+    path = tmp_path / "sys"
+    write_efa_interfaces(path)
+    return path
+
+
+@pytest.fixture
+def boot_id_file(tmp_path):
+    path = tmp_path / "boot_id"
+    path.write_text("boot-1\n")
+    return path
+
+
+@pytest.fixture
+def nvml(state, sysfs, boot_id_file):
+    assert state.exists()
+    session = Nvml(sysfs, boot_id_file)
+    yield session
+    session.close()

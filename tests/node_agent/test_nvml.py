@@ -1,0 +1,118 @@
+"""Measured through the real pynvml, over the stand-in library."""
+
+import shutil
+
+import pytest
+from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, count_efa_interfaces
+from testbed.gpus import (
+    Presence,
+    Refuses,
+    change_gpu,
+    change_node,
+    healthy_gpus,
+    read_state,
+    write_efa_interfaces,
+)
+
+NOT_SUPPORTED, DRIVER_NOT_LOADED = Refuses(3), 9
+
+
+def test_a_healthy_node_answers_for_everything(nvml):
+    facts = nvml.measure().facts
+    assert (facts.driver_version, facts.efa_interfaces, facts.boot_id) == ("570.148.08", 32, "boot-1")
+    assert len(facts.gpus) == 8
+    for gpu, simulated in zip(facts.gpus, healthy_gpus(), strict=True):
+        assert gpu.uuid == simulated.uuid
+        assert gpu.pci_address == simulated.pci_address
+        assert (gpu.recovery_action, gpu.ecc_uncorrected, gpu.processes) == (0, 0, 0)
+        assert (gpu.remap_pending, gpu.remap_failed) == (False, False)
+        assert (gpu.nvlinks_active, gpu.nvlinks) == (18, 18)
+
+
+def test_what_is_wrong_is_told(nvml, state):
+    change_gpu(
+        state,
+        2,
+        recovery_action=4,
+        ecc_uncorrected=7,
+        remap_pending=1,
+        remap_failed=1,
+        nvlinks_active=11,
+        pids=(101, 202, 303),
+    )
+    gpu = nvml.measure().facts.gpus[2]
+    assert (gpu.recovery_action, gpu.ecc_uncorrected, gpu.processes) == (4, 7, 3)
+    assert (gpu.remap_pending, gpu.remap_failed) == (True, True)
+    assert (gpu.nvlinks_active, gpu.nvlinks) == (11, 18)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("recovery_action", ["recovery_action"]),
+        ("ecc_uncorrected", ["ecc_uncorrected"]),
+        ("remap_pending", ["remap_pending", "remap_failed"]),
+        ("nvlinks", ["nvlinks", "nvlinks_active"]),
+        ("pids", ["processes"]),
+    ],
+)
+def test_an_unanswered_question_is_none_and_the_others_stay(nvml, state, asked, told):
+    healthy = nvml.measure().facts.gpus[0].model_dump()
+    change_gpu(state, 0, **{asked: NOT_SUPPORTED})
+    assert nvml.measure().facts.gpus[0].model_dump() == {**healthy, **dict.fromkeys(told)}
+
+
+def test_a_missing_gpu_is_not_counted(nvml, state):
+    change_gpu(state, 3, presence=Presence.MISSING)
+    facts = nvml.measure().facts
+    assert [gpu.uuid for gpu in facts.gpus] == [g.uuid for i, g in enumerate(healthy_gpus()) if i != 3]
+
+
+def test_a_lost_gpu_keeps_the_identity_that_it_had(nvml, state):
+    before = nvml.measure().facts.gpus[5]
+    change_gpu(state, 5, presence=Presence.LOST)
+    for _ in range(2):  # the session is opened anew in between
+        measured = nvml.measure()
+        assert measured.lost == (5,)
+        lost = measured.facts.gpus[5]
+        assert (lost.uuid, lost.pci_address) == (before.uuid, before.pci_address)
+        assert lost.recovery_action is lost.processes is None
+
+
+def test_a_gpu_lost_from_the_start_has_no_identity(nvml, state):
+    change_gpu(state, 5, presence=Presence.LOST)
+    lost = nvml.measure().facts.gpus[5]
+    assert lost.uuid is lost.pci_address is None
+
+
+def test_a_driver_that_is_not_loaded_is_an_error_and_comes_back(nvml, state):
+    change_node(state, init=DRIVER_NOT_LOADED)
+    with pytest.raises(DriverUnavailable, match="Driver Not Loaded"):
+        nvml.measure()
+    change_node(state, init=0)
+    assert len(nvml.measure().facts.gpus) == 8
+
+
+def test_state_files_say_what_was_written(state):
+    change_gpu(state, 1, pids=(5, 6), remap_pending=Refuses(999))
+    change_node(state, hang=("nvmlInitWithFlags", "nvmlDeviceGetUUID"))
+    told = read_state(state)
+    assert told.gpus[1].pids == (5, 6)
+    assert told.gpus[1].remap_pending == Refuses(999)
+    assert told.hang == ("nvmlInitWithFlags", "nvmlDeviceGetUUID")
+
+
+def test_efa_devices_are_told_by_vendor_else_by_name(tmp_path):
+    write_efa_interfaces(tmp_path, 3)
+    adapters = tmp_path / "class" / "infiniband"
+    (adapters / "mlx5_0" / "device").mkdir(parents=True)
+    (adapters / "mlx5_0" / "device" / "vendor").write_text("0x15b3\n")
+    (adapters / "efa_9").mkdir()
+    assert count_efa_interfaces(tmp_path) == 4
+
+
+def test_no_rdma_driver_is_zero_and_no_sysfs_is_unknown(tmp_path):
+    write_efa_interfaces(tmp_path, 1)
+    shutil.rmtree(tmp_path / "class" / "infiniband")
+    assert count_efa_interfaces(tmp_path) == 0
+    assert count_efa_interfaces(tmp_path / "nowhere") is None
