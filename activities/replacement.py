@@ -135,7 +135,9 @@ async def _ready(
         return ReplacementProof(proven=True, identity=now, message=last)
 
     selector = f"metadata.name={machine.name}"
-    seen = await wait_for(kubernetes, NODES, decide, deadline, field_selector=selector)
+    seen: ReplacementProof | Literal["gone"] | None = await wait_for(
+        kubernetes, NODES, decide, deadline, field_selector=selector
+    )
     if isinstance(seen, str):
         return None
     message = f"node {machine.name} is claimed and did not become usable by the deadline: {last}"
