@@ -68,7 +68,7 @@ async def test_one_that_ignores_the_polite_signal_is_killed_with_its_children():
     pids = [int(pid) for pid in answer.output.split()]
     assert len(pids) == 2
     async with asyncio.timeout(10):
-        while any(map(is_running, pids)):  # noqa: ASYNC110 - a grandchild that ends gives no event
+        while any(map(is_running, pids)):
             await asyncio.sleep(0.02)
 
 

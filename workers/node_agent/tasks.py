@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -52,10 +53,11 @@ class TaskLoop:
         while True:
             try:
                 selector = f"spec.nodeName={self._node}"
-                async for tasks in self._kubernetes.follow(self._tasks, field_selector=selector):
-                    self._handled &= tasks.keys()
-                    for task in self._open(tasks):
-                        await self._work(task)
+                async with aclosing(self._kubernetes.follow(self._tasks, field_selector=selector)) as views:
+                    async for tasks in views:
+                        self._handled &= tasks.keys()
+                        for task in self._open(tasks):
+                            await self._work(task)
             except KubernetesError as error:
                 logger.warning("cannot follow the tasks of node %s: %s", self._node, error)
             await asyncio.sleep(RETRY_INTERVAL)
