@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from kubernetes.aio import client, config
 
+from testbed.background import beside
 from testbed.build import path_of
 from testbed.kubeconfig import write_kubeconfig
 from testbed.ports import free_port
@@ -61,13 +62,12 @@ class ControlPlane:
         """
         async with Processes(directory / "logs") as processes:
             plane = cls(directory, processes)
-            await plane._start()
-            async with plane.client() as kubernetes, asyncio.TaskGroup() as background:
-                outcomes = background.create_task(decide_test_pods(kubernetes))
+            await plane.launch()
+            async with plane.client() as kubernetes, beside(decide_test_pods(kubernetes)):
                 yield plane
-                outcomes.cancel()
 
-    async def _start(self) -> None:
+    async def launch(self) -> None:
+        """Start the parts as children of `processes`, for a testbed that has more parts than these."""
         self._pki.mkdir(parents=True, exist_ok=True)
         self._write_keys()
         etcd = await self._start_etcd()

@@ -1,13 +1,14 @@
 """Node objects as a p5.48xlarge and a small system machine would register them."""
 
 import uuid
+from typing import Final
 
 from gpu_runbooks.activities.kubernetes import Object
 
 POOL_LABEL = "gpu-runbooks.dev/pool"
 POOL = "p5"
-GPU_INSTANCE_TYPE = "p5.48xlarge"
-SYSTEM_INSTANCE_TYPE = "m7i.large"
+GPU_INSTANCE_TYPE: Final = "p5.48xlarge"
+SYSTEM_INSTANCE_TYPE: Final = "m7i.large"
 ZONE = "us-west-2a"
 REGION = "us-west-2"
 

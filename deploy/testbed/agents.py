@@ -1,0 +1,171 @@
+"""The node agents of the fleet, and the machines that they believe to be on.
+
+In a cluster the agent is a DaemonSet pod; kwok's pods run nothing, so the testbed runs the process that the
+pod stands for: with the pod's own token, with its node's GPUs behind NVML, and anew after each boot.
+"""
+
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+
+from testbed import gpus
+from testbed.control_plane import NAMESPACE, ControlPlane
+from testbed.fleet import POOL_SELECTOR, Fleet, is_ready
+from testbed.processes import Processes
+
+AGENT_PODS = "app.kubernetes.io/component=node-agent"
+EFA_INTERFACES = 32
+
+PROGRAM = Path(sys.executable).with_name("gpu-runbooks")
+"""The product's command, from the environment that runs the testbed."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What lies behind one Node: the files that its agent reads."""
+
+    directory: Path
+    uid: str
+    """Of the Node: another one under the same name is another machine."""
+
+    @property
+    def gpus(self) -> Path:
+        """State file of the GPUs; `testbed.gpus` reads and changes it."""
+        return self.directory / "gpus"
+
+    @property
+    def boot_id(self) -> Path:
+        return self.directory / "boot_id"
+
+    @property
+    def sysfs(self) -> Path:
+        return self.directory / "sys"
+
+    def assemble(self, node: str) -> None:
+        """A healthy machine with all its GPUs and EFA interfaces."""
+        for number in range(EFA_INTERFACES):
+            (self.sysfs / "class" / "infiniband" / f"efa_{number}").mkdir(parents=True)
+        gpus.write_state(self.gpus, gpus.healthy_gpus(node=f"{node}.{self.uid}"))
+
+    def power_cycle(self) -> None:
+        """What a reboot cures: a hung driver, lost GPUs, pending repairs; not a bank without spare rows."""
+        state = gpus.read_state(self.gpus)
+        cured = tuple(
+            replace(
+                gpu,
+                presence=gpus.Presence.PRESENT,
+                recovery_action=0,
+                ecc_uncorrected=0,
+                remap_pending=0,
+                pids=(),
+            )
+            for gpu in state.gpus
+        )
+        gpus.write_state(self.gpus, replace(state, gpus=cured, init=0, hang=()))
+
+
+class Agents:
+    """Agent processes by node. One that was started comes back with every boot of its node.
+
+    As soon as one was started, a node that joins gets one as well: it may be the replacement.
+    """
+
+    def __init__(self, directory: Path, processes: Processes, plane: ControlPlane, fleet: Fleet) -> None:
+        self._directory = directory / "machines"
+        self._processes = processes
+        self._plane = plane
+        self._fleet = fleet
+        self._machines: dict[str, Machine] = {}
+        self._wanted: set[str] = set()
+
+    def machine(self, node: str) -> Machine:
+        """The machine behind a node of the pool. Raises `KeyError` for another node."""
+        return self._machines[node]
+
+    async def start(self, node: str) -> None:
+        """Start the agent of a node: now, and after each of its boots."""
+        self._wanted.add(node)
+        await self._run(node)
+
+    async def kill(self, node: str) -> None:
+        """Kill the agent of a node. It stays dead until the node boots."""
+        await self._processes.kill(_name(node))
+
+    async def follow(self, kubernetes: Kubernetes) -> None:
+        """Keep the machines in step with the Nodes. Goes on until it is cancelled."""
+        async for objects in kubernetes.follow("/api/v1/nodes", label_selector=POOL_SELECTOR):
+            nodes = {node["metadata"]["name"]: node for node in objects.values()}
+            for name, machine in list(self._machines.items()):
+                if name not in nodes or nodes[name]["metadata"]["uid"] != machine.uid:
+                    await self._remove(name)
+            for name, node in nodes.items():
+                await self._keep_in_step(name, node)
+
+    async def _keep_in_step(self, name: str, node: Object) -> None:
+        boot_id = node["status"]["nodeInfo"]["bootID"]
+        if name not in self._machines:
+            machine = Machine(self._directory / name, node["metadata"]["uid"])
+            machine.assemble(name)
+            machine.boot_id.write_text(boot_id + "\n")
+            self._machines[name] = machine
+            if self._wanted:
+                await self.start(name)
+            return
+        machine = self._machines[name]
+        if machine.boot_id.read_text().strip() != boot_id:
+            machine.power_cycle()
+            machine.boot_id.write_text(boot_id + "\n")
+            if name in self._wanted:
+                await self._stop(name)
+                await self._run(name)
+        elif "gpu-runbooks.dev/reboot" in node["metadata"].get("annotations", {}) and not is_ready(node):
+            await self._stop(name)
+
+    async def _run(self, node: str) -> None:
+        pods = await self._fleet.wait_until(
+            f"/api/v1/namespaces/{NAMESPACE}/pods",
+            _any_live,
+            f"pod of the DaemonSet node-agent on {node}",
+            label_selector=AGENT_PODS,
+            field_selector=f"spec.nodeName={node}",
+        )
+        pod = next(pod for pod in pods if _is_live(pod))
+        kubeconfig = await self._plane.grant("node-agent", pod=pod)
+        command = [str(PROGRAM), "node-agent"]
+        await self._processes.start(_name(node), command, self._environment(node, kubeconfig))
+
+    def _environment(self, node: str, kubeconfig: Path) -> Mapping[str, str]:
+        machine = self._machines[node]
+        return {
+            **gpus.environment(machine.gpus),
+            "KUBECONFIG": str(kubeconfig),
+            "GPU_RUNBOOKS_NAMESPACE": NAMESPACE,
+            "GPU_RUNBOOKS_NODE_NAME": node,
+            "GPU_RUNBOOKS_BOOT_ID_FILE": str(machine.boot_id),
+            "GPU_RUNBOOKS_SYSFS": str(machine.sysfs),
+        }
+
+    async def _stop(self, node: str) -> None:
+        with suppress(KeyError):  # never started
+            await self._processes.kill(_name(node))
+
+    async def _remove(self, node: str) -> None:
+        await self._stop(node)
+        shutil.rmtree(self._machines.pop(node).directory)
+
+
+def _name(node: str) -> str:
+    return f"node-agent-{node}"
+
+
+def _is_live(pod: Object) -> bool:
+    return "deletionTimestamp" not in pod["metadata"]
+
+
+def _any_live(pods: list[Object]) -> bool:
+    return any(map(_is_live, pods))

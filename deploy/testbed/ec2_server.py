@@ -1,0 +1,126 @@
+"""Process that stands in for EC2 and Auto Scaling: moto's server, a log of the calls, and the bridge.
+
+moto keeps no record of a reboot, so the server's front looks at the calls as they pass and tells the bridge.
+Started by `cloud.Cloud`; it reads the kubeconfig as soon as there is one.
+"""
+
+import argparse
+import asyncio
+import io
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+from wsgiref.types import StartResponse, WSGIEnvironment
+
+import boto3
+from gpu_runbooks.activities.kubernetes import Kubernetes
+from moto.server import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
+
+from testbed.bridge import Bridge, Instance
+from testbed.call_log import Call, append_call
+
+TESTBED_CALLER = "TESTBED"
+"""Access key id of the testbed's own calls, which are not logged."""
+
+CALLER = re.compile(r"Credential=([^/]+)/")
+
+
+class Front:
+    """WSGI application before moto's: logs each call, and passes on what the bridge must know."""
+
+    def __init__(self, application: Any, log: Path, seen: Callable[[Call], None]) -> None:
+        self._application = application
+        self._log = log
+        self._seen = seen
+
+    def __call__(self, environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        body = environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
+        environment["wsgi.input"] = io.BytesIO(body)
+        statuses: list[int] = []
+
+        def remember(status: str, *rest: Any) -> Any:
+            statuses.append(int(status.split(maxsplit=1)[0]))
+            return start_response(status, *rest)
+
+        answer = list(self._application(environment, remember))
+        parameters = dict(parse_qsl(body.decode(errors="replace")))
+        if "Action" in parameters:
+            self._note(parameters, environment.get("HTTP_AUTHORIZATION", ""), statuses[-1])
+        return answer
+
+    def _note(self, parameters: dict[str, str], authorization: str, status: int) -> None:
+        found = CALLER.search(authorization)
+        call = Call(
+            action=parameters["Action"],
+            caller=found[1] if found else "",
+            instance_ids=tuple(value for name, value in parameters.items() if name.startswith("InstanceId")),
+            status=status,
+        )
+        if call.caller != TESTBED_CALLER:
+            append_call(self._log, call)
+        self._seen(call)
+
+
+def running_instances(ec2: Any) -> list[Instance]:
+    """All instances that EC2 knows, the terminated ones too."""
+    return [
+        Instance(
+            instance_id=instance["InstanceId"],
+            instance_type=instance["InstanceType"],
+            zone=instance["Placement"]["AvailabilityZone"],
+            running=instance["State"]["Name"] == "running",
+        )
+        for page in ec2.get_paginator("describe_instances").paginate()
+        for reservation in page["Reservations"]
+        for instance in reservation["Instances"]
+    ]
+
+
+async def serve(port: int, kubeconfig: Path, log: Path) -> None:
+    """Serve EC2 at once, and keep the Nodes in step as soon as there is a control plane."""
+    loop = asyncio.get_running_loop()
+    bridges: list[Bridge] = []
+
+    def seen(call: Call) -> None:
+        for bridge in bridges:
+            if call.action == "RebootInstances" and call.status == 200:
+                for instance_id in call.instance_ids:
+                    loop.call_soon_threadsafe(bridge.reboot, instance_id)
+            elif not call.action.startswith("Describe"):
+                loop.call_soon_threadsafe(bridge.look)
+
+    front = Front(DomainDispatcherApplication(create_backend_app), log, seen)
+    server = make_server("127.0.0.1", port, front, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    while not kubeconfig.exists():  # noqa: ASYNC110 - a file has no event to wait for
+        await asyncio.sleep(0.1)
+    os.environ["KUBECONFIG"] = str(kubeconfig)
+    ec2 = boto3.client(
+        "ec2",
+        endpoint_url=f"http://127.0.0.1:{port}",
+        region_name=os.environ["AWS_DEFAULT_REGION"],
+        aws_access_key_id=TESTBED_CALLER,
+        aws_secret_access_key=TESTBED_CALLER,
+    )
+    async with Kubernetes.connect() as kubernetes:
+        bridge = Bridge(kubernetes, lambda: running_instances(ec2))
+        bridges.append(bridge)
+        await bridge.run()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m testbed.ec2_server")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="of whoever may write Nodes")
+    parser.add_argument("--log", type=Path, required=True, help="file for the calls")
+    arguments = parser.parse_args()
+    asyncio.run(serve(arguments.port, arguments.kubeconfig, arguments.log))
+
+
+if __name__ == "__main__":
+    main()
