@@ -1,10 +1,27 @@
-"""GPUs from the stand-in library, inside the test's own process."""
+"""GPUs from the stand-in library inside the test's own process, and the API server with our manifests."""
 
 import ctypes
 
 import pytest
 from gpu_runbooks.workers.node_agent.nvml import Nvml
-from testbed.gpus import environment, healthy_gpus, library, write_efa_interfaces, write_state
+from node_agent.cluster import MANIFESTS
+from testbed.gpus import (
+    ResetAnswer,
+    change_node,
+    environment,
+    healthy_gpus,
+    library,
+    write_efa_interfaces,
+    write_state,
+)
+
+
+@pytest.fixture(scope="session")
+async def admin(control_plane):
+    """An administrator's connection to a control plane that has the manifests."""
+    await control_plane.apply_kustomization(MANIFESTS)
+    async with control_plane.client() as kubernetes:
+        yield kubernetes
 
 
 @pytest.fixture
@@ -16,7 +33,8 @@ def state(tmp_path, monkeypatch):
     write_state(path, healthy_gpus())
     for name, value in environment(path).items():
         monkeypatch.setenv(name, value)
-    return path
+    yield path
+    change_node(path, hang=(), reset=ResetAnswer.DONE)  # lets go whatever still hangs
 
 
 @pytest.fixture

@@ -1,0 +1,211 @@
+"""NodeTasks on a real API server, worked on with the agent's own bound token and simulated GPUs."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+from gpu_runbooks.activities.model import HardwareFacts
+from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
+from gpu_runbooks.workers.node_agent.probe import Probe
+from gpu_runbooks.workers.node_agent.reset import Resetter
+from gpu_runbooks.workers.node_agent.tasks import TaskLoop
+from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
+from testbed.control_plane import NAMESPACE
+from testbed.gpus import ResetAnswer, change_gpu, change_node, healthy_gpus, read_state
+
+SICK = 3
+UUID = healthy_gpus()[SICK].uuid
+
+
+@pytest.fixture(scope="module")
+async def own(control_plane, admin):
+    async with agent_node(control_plane, admin, "task-loop") as node:
+        yield node
+
+
+@pytest.fixture
+def probe(nvml):
+    return Probe(nvml, limit=2)
+
+
+@pytest.fixture
+def start(control_plane, own, probe, boot_id_file):
+    """Starts the task loop of an agent; it ends with the context."""
+    boot_id_file.write_text(own.boot_id)
+
+    @asynccontextmanager
+    async def started():
+        async with control_plane.client(own.identity) as kubernetes:
+            loop = TaskLoop(
+                kubernetes,
+                namespace=NAMESPACE,
+                node=own.name,
+                boot_id_file=boot_id_file,
+                probe=probe,
+                resetter=Resetter(probe, ResetTool(), reset_limit=3, settle_limit=0),
+            )
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(loop.run())
+                yield
+                running.cancel()
+
+    return started
+
+
+@pytest.fixture(autouse=True)
+async def no_tasks_left(admin):
+    yield
+    for task in await admin.items(TASKS):
+        await delete(admin, f"{TASKS}/{task['metadata']['name']}")
+
+
+async def test_a_reset_ends_with_proof_and_facts(admin, own, start, state):
+    change_gpu(state, SICK, recovery_action=1, ecc_uncorrected=2)
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
+    assert status["phase"] == "Succeeded"
+    assert "proven" in status["message"]
+    assert status["startedAt"] <= status["finishedAt"]
+    facts = HardwareFacts.model_validate(status["facts"])
+    assert facts.boot_id == own.boot_id
+    assert (facts.gpus[SICK].recovery_action, facts.gpus[SICK].ecc_uncorrected) == (0, 0)
+    assert read_state(state).resets == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (ResetAnswer.BUSY, "busy"),
+        (ResetAnswer.NOTHING, "unverified"),
+        (ResetAnswer.HANG, "driver-unresponsive"),
+    ],
+)
+async def test_a_reset_without_effect_fails_with_its_class(admin, own, start, state, answer, word):
+    change_gpu(state, SICK, recovery_action=1)
+    change_node(state, reset=answer)
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
+    assert status["phase"] == "Failed"
+    assert status["message"].startswith(word)
+    assert read_state(state).resets == 1
+
+
+async def test_a_validation_reports_all_that_was_measured(admin, own, start, nvml):
+    measured = nvml.measure().facts
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, "Validate"))
+    assert status["phase"] == "Succeeded"
+    assert HardwareFacts.model_validate(status["facts"]) == measured
+
+
+async def test_a_validation_of_a_sick_gpu_fails_with_the_facts(admin, own, start, state):
+    change_gpu(state, SICK, remap_failed=1)
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, "Validate"))
+    assert status["phase"] == "Failed"
+    assert status["message"].startswith("RowRemapFailed")
+    assert HardwareFacts.model_validate(status["facts"]).gpus[SICK].remap_failed is True
+
+
+async def test_a_hung_driver_fails_validation_and_reset_without_facts(admin, own, start, state):
+    change_node(state, hang=("nvmlDeviceGetCount_v2",))
+    async with start():
+        for kind in ("Validate", "ResetGPU"):
+            status = await end_of(admin, await create_task(admin, own, kind))
+            assert status["phase"] == "Failed"
+            assert "driver" in status["message"]
+            assert "facts" not in status
+    assert read_state(state).resets == 0
+    change_node(state, hang=())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"bootID": "another-boot"}, "for boot another-boot"),
+        ({"startDeadline": "2026-01-01T00:00:00Z"}, "had to be started by"),
+        ({"deadline": "2026-01-01T00:00:00Z"}, "has passed"),
+    ],
+)
+async def test_a_task_of_another_boot_or_time_is_refused(admin, own, start, state, changes, words):
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, **changes))
+    assert status["phase"] == "Failed"
+    assert words in status["message"]
+    assert read_state(state).resets == 0
+
+
+async def test_a_task_for_the_earlier_node_of_this_name_is_not_touched(admin, own, start, state):
+    stale = await create_task(admin, own, nodeUID="00000000-0000-4000-8000-000000000000")
+    async with start():
+        await end_of(admin, await create_task(admin, own, "Validate"))
+    # The policy lets no agent answer for another UID, so the task just never starts.
+    assert "status" not in await admin.request("GET", f"{TASKS}/{stale['metadata']['name']}")
+    assert read_state(state).resets == 0
+
+
+async def test_a_held_gpu_is_not_reset(admin, own, start, state):
+    change_gpu(state, SICK, recovery_action=1, pids=(4711,))
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
+    assert status["phase"] == "Failed"
+    assert status["message"].startswith("busy: 1 processes hold GPU 3")
+    assert read_state(state).resets == 0
+
+
+# --- a task that an earlier start of the agent began ----------------------------------------------------
+
+
+async def begun(admin, own, facts, kind="ResetGPU", **changes):
+    """A task as an agent leaves it that dies after it wrote that it begins."""
+    task = await create_task(admin, own, kind, **changes)
+    status = {"phase": "Running", "startedAt": "2026-03-01T12:00:00Z"}
+    if facts is not None:
+        status["facts"] = facts.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return await write_status(admin, task, status)
+
+
+async def test_a_begun_reset_is_judged_by_its_effect_and_not_done_again(admin, own, start, state, nvml):
+    change_gpu(state, SICK, recovery_action=1)
+    task = await begun(admin, own, nvml.measure().facts, gpuUUID=UUID)
+    change_gpu(state, SICK, recovery_action=0)
+    async with start():
+        status = await end_of(admin, task)
+    assert status["phase"] == "Succeeded"
+    assert "an earlier start of this agent began the reset" in status["message"]
+    assert read_state(state).resets == 0
+
+
+async def test_a_begun_reset_without_effect_fails_and_is_not_done_again(admin, own, start, state, nvml):
+    change_gpu(state, SICK, recovery_action=1)
+    task = await begun(admin, own, nvml.measure().facts, gpuUUID=UUID)
+    async with start():
+        status = await end_of(admin, task)
+    assert status["phase"] == "Failed"
+    assert "still asks for GPU reset" in status["message"]
+    assert read_state(state).resets == 0
+
+
+@pytest.mark.parametrize("noted", [True, False])
+async def test_a_begun_reset_that_nothing_can_show_is_no_success(admin, own, start, state, nvml, noted):
+    task = await begun(admin, own, nvml.measure().facts if noted else None, gpuUUID=UUID)
+    async with start():
+        status = await end_of(admin, task)
+    assert status["phase"] == "Failed"
+    assert "unverified" in status["message"]
+    assert read_state(state).resets == 0
+
+
+async def test_a_begun_validation_is_done_again(admin, own, start):
+    task = await begun(admin, own, None, "Validate")
+    async with start():
+        assert (await end_of(admin, task))["phase"] == "Succeeded"
+
+
+async def test_unknown_facts_replace_those_of_before(admin, own, start, sysfs, nvml):
+    task = await begun(admin, own, nvml.measure().facts, "Validate")
+    sysfs.rename(sysfs.with_name("gone"))
+    async with start():
+        status = await end_of(admin, task)
+    assert "efaInterfaces" not in status["facts"]
+    assert len(status["facts"]["gpus"]) == 8
