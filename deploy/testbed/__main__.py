@@ -1,0 +1,68 @@
+"""Command line of the testbed: `python -m testbed build | up | down`."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from testbed import running
+from testbed.build import BinaryMissingError, BuildFailedError, build_missing
+from testbed.detach import Starter, run_detached
+from testbed.processes import PartFailedError
+from testbed.progress import Progress
+from testbed.run_directory import run_directory
+from testbed.toolchain import GoMissingError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m testbed", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("build", help="build the binaries that are missing (minutes the first time)")
+    up = commands.add_parser("up", help="start a testbed and leave it running")
+    up.add_argument("--nodes", type=int, default=8, help="GPU nodes of the pool (default: 8)")
+    commands.add_parser("down", help="stop the testbeds that were left running")
+    asked = parser.parse_args(arguments)
+    try:
+        if asked.command == "build":
+            asyncio.run(build_missing(Progress()))
+            return 0
+        return _up(asked.nodes) if asked.command == "up" else _down()
+    except (BinaryMissingError, BuildFailedError, GoMissingError, PartFailedError) as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _up(nodes: int) -> int:
+    async def serve(starter: Starter) -> int:
+        # here, so that `build` needs neither boto3 nor Temporal
+        from testbed.testbed import Testbed  # noqa: PLC0415
+
+        with run_directory(running.file_of(os.getpid())) as directory:
+            async with Testbed.start(directory, nodes=nodes) as testbed:
+                running.announce(directory, testbed.addresses())
+                for what, address in testbed.addresses().items():
+                    print(f"  {what}: {address}")
+                print("It runs until `make testbed-down`.")
+                starter.release(0, directory / "logs" / "testbed.log")
+                await asyncio.Event().wait()
+        return 0
+
+    return run_detached(serve)
+
+
+def _down() -> int:
+    found = running.running()
+    if not found:
+        print("No testbed runs in the background.")
+    stuck = [one for one in found if not running.stop(one)]
+    for one in stuck:
+        print(f"Process {one.pid} does not end: kill it (SIGKILL ends its parts too).", file=sys.stderr)
+    for one in found:
+        if one not in stuck:
+            print(f"Stopped the testbed of process {one.pid}.")
+    return 1 if stuck else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
