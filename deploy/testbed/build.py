@@ -131,8 +131,8 @@ async def build_missing(progress: Progress) -> None:
         if not missing:
             return
         progress.say(
-            f"Building {len(missing)} of the testbed's {len(BINARIES)} programs from source. This takes minutes "
-            "(about 8 on 2 cores with an empty Go cache) and is done once."
+            f"Building {len(missing)} of the testbed's {len(BINARIES)} programs from source. "
+            "This takes minutes (about 8 on 2 cores with an empty Go cache) and is done once."
         )
         for number, binary in enumerate(missing, 1):
             with progress.step(f"{number}/{len(missing)} {binary.name}"):
