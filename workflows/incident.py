@@ -150,10 +150,12 @@ class Incident(BaseModel):
         goes on. Older evidence is explained by that repair and is only recorded.
         """
         fault = report.fault
+        if fault.fingerprint in self.fingerprints:
+            return
         self.faults = [*self.faults, fault][-KEPT_FAULTS:]
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
-        if report.plan.treatment.application:
+        if severity(report.plan.treatment) == 0:
             return
         if severity(report.plan.treatment) > severity(self.plan.treatment):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")

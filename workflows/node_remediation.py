@@ -1,8 +1,8 @@
 """`NodeRemediation`: one incident on one node, from its first fault to its end."""
 
+import contextlib
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, is_cancelled_exception
 
@@ -21,11 +21,13 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, Phase
     from gpu_runbooks.workflows.ladder import Close, next_step
     from gpu_runbooks.workflows.opening import (
+        AutomaticStart,
         ContinuedStart,
         ManualStart,
         read_cluster,
         read_start,
     )
+    from gpu_runbooks.workflows.operator import Word, read_escalation, read_word
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
 
@@ -39,27 +41,13 @@ NOT_NOW = "NotNow"
 """Rejection of a person's message that does not fit what the incident is doing."""
 
 
-class Word(BaseModel):
-    """What a person decides, with who and why."""
-
-    model_config = ConfigDict(str_strip_whitespace=True)
-
-    operator: str = Field(min_length=1)
-    reason: str = Field(min_length=1)
-
-
-class Escalation(Word):
-    """A decision for a certain repair."""
-
-    rung: RungName
-
-
 @workflow.defn
 class NodeRemediation:
     """Blocks, drains, repairs, validates and returns one GPU node, escalating only on proof."""
 
     @workflow.init
-    def __init__(self, raw: Any = None) -> None:  # noqa: ARG002 - read in run, where an error fails the workflow
+    def __init__(self, raw: Any = None) -> None:
+        self._raw = raw  # read in run, where an error can fail the workflow
         self._incident: Incident | None = None
 
     @workflow.run
@@ -151,10 +139,10 @@ class NodeRemediation:
 
     @report_fault.validator
     def _validate_report_fault(self, report: FaultReport) -> None:
+        if report.fault.fingerprint in self._known_fingerprints():
+            raise ApplicationError("this fault is part of the incident already", type=KNOWN)
         if self._incident is None:
             return
-        if report.fault.fingerprint in self._incident.fingerprints:
-            raise ApplicationError("this fault is part of the incident already", type=KNOWN)
         machines = {self._incident.plan.identity.provider_id, self._incident.target.provider_id}
         if report.plan.identity.provider_id not in machines:
             raise ApplicationError(
@@ -164,8 +152,8 @@ class NodeRemediation:
             )
 
     @workflow.update(description="Validate again, after a person mended what was in the way")
-    def retry(self, word: Word) -> str:
-        incident = self._answer(word, "retry")
+    def retry(self, raw: Any) -> str:
+        incident = self._answer(read_word(raw), "retry")
         incident.drains = 0
         if incident.acts and incident.acts[-1].rung is not RungName.DRAIN:
             incident.validations = 0
@@ -173,7 +161,8 @@ class NodeRemediation:
         return f"node {incident.target.name}: going on"
 
     @workflow.update(description="Try this rung next, once more than policy allows")
-    def escalate_to(self, word: Escalation) -> str:
+    def escalate_to(self, raw: Any) -> str:
+        word = read_escalation(raw)
         incident = self._answer(word, f"escalate to {word.rung}")
         incident.drains = 0
         incident.refute_repair()
@@ -183,18 +172,21 @@ class NodeRemediation:
         return f"node {incident.target.name}: next rung {word.rung}"
 
     @workflow.update(description="End the incident; the node keeps its block")
-    def abort(self, word: Word) -> str:
+    def abort(self, raw: Any) -> str:
+        word = read_word(raw)
         incident = self._open_incident()
         incident.note(workflow.now(), f"abort by {word.operator}: {word.reason}")
         incident.end(Outcome.ABORTED, f"aborted by {word.operator}: {word.reason}")
         return f"node {incident.target.name}: ends after the current step, the block stays"
 
     @retry.validator
-    def _validate_retry(self, word: Word) -> None:  # noqa: ARG002
+    def _validate_retry(self, raw: Any) -> None:
+        read_word(raw)
         self._refuse_unless_asked()
 
     @escalate_to.validator
-    def _validate_escalate_to(self, word: Escalation) -> None:
+    def _validate_escalate_to(self, raw: Any) -> None:
+        word = read_escalation(raw)
         self._refuse_unless_asked()
         incident = self._open_incident()
         if word.rung not in REPAIRS or not _attempts(incident, word.rung):
@@ -206,7 +198,8 @@ class NodeRemediation:
             )
 
     @abort.validator
-    def _validate_abort(self, word: Word) -> None:  # noqa: ARG002
+    def _validate_abort(self, raw: Any) -> None:
+        read_word(raw)
         self._open_incident()
 
     @workflow.signal(description="The pool's budget grants the slot")
@@ -218,6 +211,18 @@ class NodeRemediation:
     @workflow.query(description="Phase, acts with their proofs, and what is waited for")
     def status(self) -> audit.Status:
         return audit.status(self._open_incident())
+
+    def _known_fingerprints(self) -> list[str]:
+        """Of the incident, or of the input where `run` has not read it yet."""
+        if self._incident is not None:
+            return self._incident.fingerprints
+        with contextlib.suppress(ApplicationError):
+            start = read_start(self._raw)
+            if isinstance(start, AutomaticStart):
+                return [start.report.fault.fingerprint]
+            if isinstance(start, ContinuedStart):
+                return start.incident.fingerprints
+        return []
 
     def _open_incident(self) -> Incident:
         if self._incident is None:

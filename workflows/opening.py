@@ -6,6 +6,7 @@ from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model import FaultReport
 from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.operator import wrong_fields
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
@@ -59,10 +60,7 @@ def read_start(raw: Any) -> Start:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        wrong = "; ".join(
-            f"field {'.'.join(map(str, item['loc']))!r}: {item['msg'].lower()}" for item in error.errors()
-        )
-        raise refusal(BAD_INPUT, f"bad input of NodeRemediation: {wrong}") from None
+        raise refusal(BAD_INPUT, f"bad input of NodeRemediation: {wrong_fields(error)}") from None
 
 
 def read_cluster(workflow_id: str, node: str) -> str:

@@ -1,0 +1,55 @@
+"""Queue `temporal`: what only Temporal itself can answer."""
+
+import asyncio
+
+from temporalio import activity
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.service import RPCError, RPCStatusCode
+
+from gpu_runbooks.activities.contracts import TemporalActivities
+from gpu_runbooks.activities.model import ClosedIncidents, EnsureBudget, FindClosedIncidents, SlotRequest
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+
+
+class Temporal(TemporalActivities):
+    """The activities of queue `temporal`, over one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @activity.defn
+    async def ensure_budget(self, request: EnsureBudget) -> None:
+        """Signal-with-start the budget of a pool with a slot request."""
+        await self._client.start_workflow(
+            "DisruptionBudget",
+            {"cluster": request.cluster, "pool": request.pool, "limit": request.request.limit},
+            id=budget_id(request.cluster, request.pool),
+            task_queue=REMEDIATION_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal="request_slot",
+            start_signal_args=[request.request],
+            static_summary=f"disruption budget of pool {request.pool} in {request.cluster}",
+        )
+
+    @activity.defn
+    async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
+        """Of these holders, those whose incident has ended: their slots are free.
+
+        An incident that cannot be asked counts as open: a slot is never freed on a guess.
+        """
+        closed = await asyncio.gather(*(self._is_closed(holder) for holder in request.incidents))
+        return ClosedIncidents(
+            closed=tuple(holder for holder, over in zip(request.incidents, closed, strict=True) if over)
+        )
+
+    async def _is_closed(self, holder: SlotRequest) -> bool:
+        try:
+            found = await self._client.get_workflow_handle(holder.incident).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return True
+            raise
+        if found.raw_info.first_run_id != holder.run_id:
+            return True  # a later incident has the id by now
+        return found.status is not WorkflowExecutionStatus.RUNNING

@@ -1,0 +1,94 @@
+"""A Temporal server with skipped time, and workers over a scripted world."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
+from gpu_runbooks.activities.temporal import Temporal
+from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
+from incident.fakes import World
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.testing import WorkflowEnvironment
+from temporalio.worker import Worker
+
+
+@pytest.fixture
+async def skipping() -> AsyncIterator[WorkflowEnvironment]:
+    """The time-skipping test server: waits of hours pass in milliseconds."""
+    async with await WorkflowEnvironment.start_time_skipping(
+        data_converter=pydantic_data_converter,
+        test_server_existing_path=str(Path(sys.executable).parent / "temporal-test-server"),
+    ) as environment:
+        # The test server lists no attributes, so `search_attributes.register` cannot ask what is missing.
+        types = {key.name: IndexedValueType.ValueType(key.indexed_value_type) for key in SEARCH_ATTRIBUTES}
+        await environment.client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=environment.client.namespace, search_attributes=types)
+        )
+        yield environment
+
+
+@asynccontextmanager
+async def dev_server(*settings: str) -> AsyncIterator[Client]:
+    """The real server, in memory. Settings are its dynamic configuration, `key=value`."""
+    arguments = [part for setting in settings for part in ("--dynamic-config-value", setting)]
+    async with await WorkflowEnvironment.start_local(
+        data_converter=pydantic_data_converter,
+        dev_server_existing_path=str(Path(sys.executable).parent / "temporal"),
+        dev_server_extra_args=arguments,
+        search_attributes=SEARCH_ATTRIBUTES,
+        dev_server_log_level="error",
+    ) as environment:
+        yield environment.client
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[Client]:
+    """The real server with its defaults."""
+    async with dev_server() as client:
+        yield client
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
+def cached_workflows(request) -> int:
+    """With 0, each workflow task replays the history from its start: the cheapest test of determinism."""
+    return request.param
+
+
+@asynccontextmanager
+async def workers(client: Client, world: World, cached_workflows: int = 1000) -> AsyncIterator[None]:
+    """One worker per queue, as the roles run them."""
+    temporal = Temporal(client)
+    async with AsyncExitStack() as stack:
+        for worker in (
+            Worker(
+                client,
+                task_queue=REMEDIATION_QUEUE,
+                workflows=[NodeRemediation, DisruptionBudget],
+                max_cached_workflows=cached_workflows,
+            ),
+            Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster()),
+            Worker(client, task_queue=CLOUD_QUEUE, activities=world.cloud()),
+            Worker(
+                client,
+                task_queue=TEMPORAL_QUEUE,
+                activities=[temporal.ensure_budget, temporal.find_closed_incidents],
+            ),
+        ):
+            await stack.enter_async_context(worker)
+        yield
+
+
+async def until(condition, *, seconds: float = 20) -> None:
+    """Await a condition of the world, with a limit that only a failure reaches."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.02)

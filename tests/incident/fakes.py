@@ -1,0 +1,211 @@
+"""Stand-ins for the activities: a small world with one pool of nodes that does what a test scripts.
+
+They are registered under the names of the real ones; the workflows under test are the real ones.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from gpu_runbooks.activities import errors, model
+from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
+from gpu_runbooks.activities.model import (
+    BlockMarker,
+    BlockResult,
+    DrainResult,
+    GpuFacts,
+    HardwareFacts,
+    NodeObservation,
+    NodeTaskKind,
+    NodeTaskResult,
+    RebootProof,
+    RebootRequested,
+    ReplacementConfirmed,
+    ReplacementProof,
+    ReplaceRequested,
+    TestPodResult,
+    UnblockResult,
+)
+from incident.plans import identity, plan
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+
+class World(ClusterActivities, CloudActivities):
+    """What each activity answers is an attribute; what was asked is in `calls`, in order."""
+
+    def __init__(self, **script: Any) -> None:
+        self.calls: list[str] = []
+        self.node = identity()
+        self.marker: BlockMarker | None = None
+        self.ladder = "reset"
+        self.drains: list[str] = []
+        """Outcomes of the coming drains; `drained` when used up."""
+        self.resets: list[str] = []
+        self.reboots: list[str] = []
+        """`proven`, `unproven`, `refused` or `unknown` (the call itself fails)."""
+        self.replacements: list[str] = []
+        self.validations: list[bool] = []
+        self.pause: dict[str, asyncio.Event] = {}
+        self.on_call: Callable[[str], None] = lambda _: None
+        for name, value in script.items():
+            setattr(self, name, list(value) if isinstance(value, list) else value)
+
+    async def _called(self, call: str) -> None:
+        self.calls.append(call)
+        self.on_call(call)
+        if call in self.pause:
+            while not self.pause[call].is_set():
+                activity.heartbeat()
+                await asyncio.sleep(0.05)
+
+    @property
+    def acts(self) -> list[str]:
+        """What was done to the node, without the looking."""
+        looking = {"observe", "plan", "delete_task"}
+        return [call for call in self.calls if call not in looking]
+
+    @activity.defn
+    async def plan_incident(self, request: model.PlanIncident):
+        await self._called("plan")
+        if request.node != self.node.name:
+            raise errors.refusal(errors.NODE_NOT_FOUND, f"no node is named {request.node}")
+        return plan(request.ladder or self.ladder, identity=self.node)
+
+    @activity.defn
+    async def observe_node(self, request: model.ObserveNode):
+        await self._called("observe")
+        blocked = self.marker is not None and self.marker.incident == request.incident
+        return NodeObservation(
+            identity=self.node, ready="True", blocked=blocked, marker=self.marker, gpus=8, efa_interfaces=32
+        )
+
+    @activity.defn
+    async def block_node(self, request: model.BlockNode):
+        await self._called("block")
+        if request.identity.provider_id != self.node.provider_id:
+            raise errors.refusal(errors.NODE_CHANGED, "another machine")
+        if self.marker is not None and self.marker.incident != request.incident:
+            raise errors.refusal(errors.BLOCKED_BY_OTHER, f"blocked by {self.marker.incident}")
+        self.marker = BlockMarker(
+            incident=request.incident,
+            run_id=request.run_id,
+            reason=request.reason,
+            since=request.since,
+            was_unschedulable=False,
+        )
+        return BlockResult(marker=self.marker, adopted=False)
+
+    @activity.defn
+    async def unblock_node(self, request: model.UnblockNode):  # noqa: ARG002
+        await self._called("unblock")
+        self.marker = None
+        return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
+
+    @activity.defn
+    async def drain_node(self, request: model.DrainNode):  # noqa: ARG002
+        await self._called("drain")
+        outcome = self.drains.pop(0) if self.drains else "drained"
+        return DrainResult(outcome=outcome, gone=3 if outcome == "drained" else 0)
+
+    @activity.defn
+    async def run_node_task(self, request: model.RunNodeTask):
+        if request.kind is NodeTaskKind.RESET_GPU:
+            await self._called("reset")
+            outcome = self.resets.pop(0) if self.resets else "succeeded"
+            return NodeTaskResult(task=f"reset-{request.attempt}", outcome=outcome, message="reset")
+        await self._called("validate")
+        healthy = self.validations.pop(0) if self.validations else True
+        gpu = GpuFacts(
+            index=0,
+            recovery_action=0 if healthy else 2,
+            ecc_uncorrected=0,
+            remap_pending=False,
+            remap_failed=False,
+            nvlinks=18,
+            nvlinks_active=18,
+        )
+        facts = HardwareFacts(gpus=(gpu,) * 8, efa_interfaces=32, boot_id=self.node.boot_id)
+        return NodeTaskResult(task=f"validate-{request.attempt}", outcome="succeeded", facts=facts)
+
+    @activity.defn
+    async def delete_node_task(self, request: model.DeleteNodeTask):  # noqa: ARG002
+        await self._called("delete_task")
+
+    @activity.defn
+    async def reboot_instance(self, request: model.RebootInstance):
+        await self._called("reboot")
+        outcome = self.reboots.pop(0) if self.reboots else "proven"
+        if outcome == "refused":
+            raise errors.refusal(errors.INSTANCE_NOT_RUNNING, "the instance is stopped")
+        if outcome != "unproven":
+            self.node = self.node.model_copy(update={"boot_id": f"{self.node.boot_id}+"})
+        if outcome == "unknown":
+            raise ApplicationError("read timeout", type="Unknown")
+        return RebootRequested(instance_id=request.identity.instance_id, requested_at="2026-01-01T00:00:00Z")
+
+    @activity.defn
+    async def await_reboot(self, request: model.AwaitReboot):
+        await self._called("await_reboot")
+        if self.node.boot_id == request.identity.boot_id:
+            return RebootProof(proven=False, message="the boot id did not change")
+        return RebootProof(proven=True, boot_id=self.node.boot_id)
+
+    @activity.defn
+    async def replace_instance(self, request: model.ReplaceInstance):
+        await self._called("replace")
+        outcome = self.replacements.pop(0) if self.replacements else "proven"
+        if outcome == "refused":
+            raise errors.refusal(errors.NO_OWNER, "no Auto Scaling group owns the instance")
+        self.node = identity("n2")
+        self.marker = None
+        return ReplaceRequested(
+            instance_id=request.identity.instance_id,
+            group="asg",
+            desired_capacity=8,
+            state="shutting-down",
+            requested_at="2026-01-01T00:00:00Z",
+        )
+
+    @activity.defn
+    async def claim_replacement(self, request: model.ClaimReplacement):
+        await self._called("claim")
+        self.marker = BlockMarker(
+            incident=request.incident,
+            run_id=request.run_id,
+            reason=request.reason,
+            since=request.launched_after,
+            was_unschedulable=False,
+        )
+        return ReplacementProof(proven=True, identity=self.node)
+
+    @activity.defn
+    async def confirm_replacement(self, request: model.ConfirmReplacement):  # noqa: ARG002
+        await self._called("confirm")
+        return ReplacementConfirmed(confirmed=True)
+
+    @activity.defn
+    async def run_test_pod(self, request: model.RunTestPod):
+        await self._called("test_pod")
+        return TestPodResult(outcome="succeeded", pod=f"test-{request.attempt}")
+
+    def cluster(self) -> list[Callable[..., Any]]:
+        return [
+            self.plan_incident,
+            self.observe_node,
+            self.block_node,
+            self.unblock_node,
+            self.drain_node,
+            self.run_node_task,
+            self.delete_node_task,
+            self.await_reboot,
+            self.claim_replacement,
+            self.run_test_pod,
+        ]
+
+    def cloud(self) -> list[Callable[..., Any]]:
+        return [self.reboot_instance, self.replace_instance, self.confirm_replacement]
+
+
+LONG = timedelta(hours=12)

@@ -1,0 +1,156 @@
+"""What only the real server shows: rejected updates, continue-as-new, and what the UI displays."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+from gpu_runbooks.workflows.audit import Result, Status
+from incident.conftest import dev_server, until, workers
+from incident.fakes import World
+from incident.plans import fault, identity, report
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
+
+WHOLE_LADDER = {"resets": ["failed"], "reboots": ["unproven"]}
+
+
+async def start(client: Client, name: str, ladder: str = "reset", *, of=None, **changes):
+    opened = report(
+        ladder,
+        of=of or fault(at=datetime.now(UTC)),
+        identity=identity(name, provider_id=identity().provider_id),
+        pool=f"pool-{name}",
+        **changes,
+    )
+    return await client.start_workflow(
+        "NodeRemediation",
+        {"report": opened.model_dump(mode="json")},
+        id=f"node/test/{name}",
+        task_queue=REMEDIATION_QUEUE,
+        result_type=Result,
+        static_summary="n",
+    )
+
+
+def world(name: str, **script) -> World:
+    return World(node=identity(name, provider_id=identity().provider_id), **script)
+
+
+async def events_of(client: Client, workflow_id: str, run_id: str | None = None) -> list:
+    history: WorkflowHistory = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
+    return list(history.events)
+
+
+async def test_repeats_are_turned_away_without_an_event(server):
+    node = world("repeats", pause={"drain": asyncio.Event()})
+    async with workers(server, node):
+        of = fault(at=datetime.now(UTC))
+        handle = await start(server, "repeats", of=of)
+        await until(lambda: "drain" in node.calls)
+        same = report(of=of, identity=node.node)
+        before = len(await events_of(server, handle.id))
+        for _ in range(50):
+            with pytest.raises(WorkflowUpdateFailedError) as known:
+                await handle.execute_update("report_fault", same)
+            assert isinstance(known.value.cause, ApplicationError)
+            assert known.value.cause.type == "Known"
+        assert len(await events_of(server, handle.id)) == before
+        other = report(of=fault("79"), identity=identity("repeats", provider_id="aws:///z/i-other"))
+        with pytest.raises(WorkflowUpdateFailedError) as foreign:
+            await handle.execute_update("report_fault", other)
+        assert foreign.value.cause.type == "OtherMachine"
+        node.pause["drain"].set()
+        await handle.result()
+
+
+async def test_a_whole_ladder_fits_in_250_events_and_every_activity_says_what_it_does(server):
+    node = world("whole", **WHOLE_LADDER)
+    async with workers(server, node):
+        handle = await start(server, "whole")
+        assert (await handle.result()).outcome == "replaced"
+    events = await events_of(server, handle.id)
+    assert len(events) <= 250
+    scheduled = [e for e in events if e.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
+    assert len(scheduled) > 20
+    assert all(event.user_metadata.summary.data for event in scheduled)
+    timers = [e for e in events if e.event_type == EventType.EVENT_TYPE_TIMER_STARTED]
+    assert all(event.user_metadata.summary.data for event in timers)
+    assert all(
+        len(payload.data) <= 16_384
+        for event in scheduled
+        for payload in event.activity_task_scheduled_event_attributes.input.payloads
+    )
+
+
+async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing():
+    async with dev_server("limit.historyCount.suggestContinueAsNew=40") as client:
+        node = world("long", **WHOLE_LADDER)
+        async with workers(client, node):
+            handle = await start(client, "long")
+            assert (await handle.result()).outcome == "replaced"
+        assert node.acts == [
+            *["block", "drain", "reset", "drain", "reboot", "await_reboot", "drain", "replace", "claim"],
+            *["confirm", "validate", "test_pod", "unblock"],
+        ]
+        runs = [run async for run in client.list_workflows("WorkflowId = 'node/test/long'")]
+        assert len(runs) >= 3
+        signals = [
+            event.workflow_execution_signaled_event_attributes.signal_name
+            for run in [run async for run in client.list_workflows("WorkflowType = 'DisruptionBudget'")]
+            for event in await events_of(client, run.id, run.run_id)
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+        ]
+        assert signals == ["request_slot", "return_slot"]
+
+
+async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter():
+    async with dev_server("limit.historyCount.suggestContinueAsNew=10") as client:
+        node = world("a", pause={"drain": asyncio.Event()})
+        async with workers(client, node):
+            first = await start(client, "a", budget=1)
+            budget = client.get_workflow_handle(budget_id("test", "pool-a"))
+            await until(lambda: "drain" in node.calls)
+            for count in range(30):
+                await budget.signal(
+                    "request_slot",
+                    {"incident": f"node/test/w{count}", "run_id": "r", "node": f"w{count}", "limit": 1},
+                )
+            async with asyncio.timeout(20):
+                while len((await budget.query("state"))["waiters"]) < 30:
+                    await asyncio.sleep(0.05)
+            runs = [run async for run in client.list_workflows("WorkflowType = 'DisruptionBudget'")]
+            assert len(runs) >= 2
+            assert [holder["node"] for holder in (await budget.query("state"))["holders"]] == ["a"]
+            node.pause["drain"].set()
+            await first.result()
+
+
+async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server):
+    node = world("shown", validations=[False, False, False])
+    async with workers(server, node):
+        handle = await start(server, "shown")
+        async with asyncio.timeout(20):
+            while (await handle.query("status", result_type=Status)).phase != "needs-operator":
+                await asyncio.sleep(0.05)
+        described = await handle.describe()
+        attributes = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert attributes["RunbookPhase"] == "needs-operator"
+        assert attributes["RunbookFault"] == "xid:95"
+        assert (
+            attributes["RunbookHardware"] == [node.node.instance_id, "GPU-1"]
+            or "i-n2" in attributes["RunbookHardware"]
+        )
+        metadata = await handle.query("__temporal_workflow_metadata")
+        details = metadata.current_details
+        assert "alertmanager" in details
+        assert "recovery action" in details
+        for rung in ("reset_gpu", "reboot", "replace", "validate"):
+            assert f"| {rung} | 1 |" in details
+        await handle.execute_update("abort", {"operator": "ana", "reason": "seen enough"})
+        result = await handle.result()
+        assert result.reason == "aborted by ana: seen enough"
+        described = await handle.describe()
+        attributes = {pair.key.name: pair.value for pair in described.typed_search_attributes}
+        assert attributes["RunbookOutcome"] == "aborted"

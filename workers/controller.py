@@ -1,0 +1,32 @@
+"""Role `controller`: the workflows, and the activities that ask Temporal. Needs a Temporal client only."""
+
+import asyncio
+
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, TEMPORAL_QUEUE
+from gpu_runbooks.activities.temporal import Temporal
+from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workers.temporal_connection import connect, run_worker
+from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workflows.search_attributes import register
+
+
+async def run(_settings: Settings, stop: asyncio.Event) -> None:
+    """Register the search attributes, then work on the queues `remediation` and `temporal`."""
+    client = await connect()
+    await register(client)
+    temporal = Temporal(client)
+    async with asyncio.TaskGroup() as workers:
+        workers.create_task(
+            run_worker(
+                client, stop, task_queue=REMEDIATION_QUEUE, workflows=[NodeRemediation, DisruptionBudget]
+            )
+        )
+        workers.create_task(
+            run_worker(
+                client,
+                stop,
+                task_queue=TEMPORAL_QUEUE,
+                activities=[temporal.ensure_budget, temporal.find_closed_incidents],
+            )
+        )

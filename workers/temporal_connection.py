@@ -1,0 +1,54 @@
+"""The connection to Temporal, and the worker that every role runs."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import Client
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.envconfig import ClientConfig
+from temporalio.worker import Worker
+
+GRACE = timedelta(seconds=20)
+"""What a running activity gets to end after SIGTERM. A Pod's grace period must be longer."""
+
+
+async def connect(*, lazy: bool = False) -> Client:
+    """Connect as the environment and Temporal's configuration file say (`TEMPORAL_ADDRESS`, ...).
+
+    Lazy: the first call connects, so that a role starts while Temporal is away.
+    """
+    return await Client.connect(
+        **ClientConfig.load_client_connect_config(), data_converter=pydantic_data_converter, lazy=lazy
+    )
+
+
+async def run_worker(
+    client: Client,
+    stop: asyncio.Event,
+    *,
+    task_queue: str,
+    workflows: Sequence[type] = (),
+    activities: Sequence[Callable[..., Any]] = (),
+) -> None:
+    """Run a worker until `stop` is set, then let what runs finish within the grace."""
+    worker = Worker(
+        client,
+        task_queue=task_queue,
+        workflows=workflows,
+        activities=activities,
+        # Activities are coroutines that mostly wait: a drain of hours must not keep others out.
+        max_concurrent_activities=500,
+        max_cached_workflows=2000,
+        # The SDK's default waits up to 60 s, longer than our heartbeat timeouts.
+        max_heartbeat_throttle_interval=timedelta(seconds=3),
+        graceful_shutdown_timeout=GRACE,
+    )
+    running = asyncio.create_task(worker.run())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not running.done():
+        await worker.shutdown()
+    await running
