@@ -95,7 +95,32 @@ async def test_it_reports_health_and_ends_when_asked(admin, own, start, state):
             assert await process.wait() == 0
 
 
+async def test_it_ends_when_asked_while_the_driver_hangs(admin, own, start, state):
+    change_node(state, hang=("nvmlInitWithFlags",))
+
+    def reported(node):
+        return condition(node, HEALTHY_CONDITION).get("reason") == "DriverUnresponsive"
+
+    async with start() as process:
+        await until(admin, "/api/v1/nodes", f"metadata.name={own.name}", reported)
+        process.terminate()
+        async with asyncio.timeout(20):
+            assert await process.wait() == 0
+
+
 async def test_without_a_node_name_it_says_what_is_missing(monkeypatch):
     monkeypatch.delenv("GPU_RUNBOOKS_NODE_NAME", raising=False)
     with pytest.raises(ValueError, match="GPU_RUNBOOKS_NODE_NAME is not set"):
         await agent.run(Settings(), asyncio.Event())
+
+
+async def test_it_does_not_carry_the_clients_that_it_does_not_use():
+    """Each would cost 13 MiB and more, on every node of a fleet."""
+    names = "temporalio boto3 rich"
+    imports = "import sys; from gpu_runbooks.workers.node_agent import agent"
+    check = f"{imports}; print(set({names.split()}) & set(sys.modules))"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", check, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.decode().strip() == "set()"

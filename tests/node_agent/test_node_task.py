@@ -3,12 +3,11 @@
 from datetime import UTC, datetime
 
 import pytest
-from gpu_runbooks.activities.model import NodeIdentity, NodeTaskKind
+from gpu_runbooks.activities.model import NodeTaskKind
 from gpu_runbooks.workers.node_agent.node_task import NodeTask, ended, objection, read
+from gpu_runbooks.workers.node_agent.own_node import OwnNode
 
-NODE = NodeIdentity(
-    name="n1", uid="uid-1", provider_id="", instance_id="", zone="", instance_type="", boot_id=""
-)
+NODE = OwnNode("n1", "uid-1", expected=None)
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 

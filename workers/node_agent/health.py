@@ -7,11 +7,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.instance_types import expected_hardware
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.model import NodeIdentity
-from gpu_runbooks.activities.nodes import identity_of
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable
+from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe
 from gpu_runbooks.workers.node_agent.verdict import Verdict, judge
 
@@ -45,7 +43,7 @@ class HealthLoop:
         self._path = f"/api/v1/nodes/{node}"
         self._probe = probe
         self._interval = interval
-        self._node: NodeIdentity | None = None
+        self._node: OwnNode | None = None
         self._reported: Reported | None = None
 
     async def run(self) -> None:
@@ -67,12 +65,12 @@ class HealthLoop:
             return Verdict("Unknown", "DriverUnresponsive", str(error))
         except DriverUnavailable as error:
             return Verdict("Unknown", "DriverUnavailable", str(error))
-        return judge(measurement, expected_hardware(self._node.instance_type) if self._node else None)
+        return judge(measurement, self._node.expected if self._node else None)
 
     async def _read_node(self) -> None:
         """Take up where an earlier start of the agent left off, so that a restart is no transition."""
         node = await self._kubernetes.request("GET", self._path)
-        self._node = identity_of(node)
+        self._node = read_own_node(node)
         self._reported = None
         for condition in (node.get("status") or {}).get("conditions") or ():
             if condition["type"] == names.HEALTHY_CONDITION:

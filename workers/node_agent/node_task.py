@@ -4,7 +4,8 @@ from datetime import datetime
 from typing import Literal
 
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import HardwareFacts, NodeIdentity, NodeTaskKind
+from gpu_runbooks.activities.model import HardwareFacts, NodeTaskKind
+from gpu_runbooks.workers.node_agent.own_node import OwnNode
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 LONGEST_MESSAGE = 4096
@@ -66,7 +67,7 @@ def read(task: Object) -> NodeTask | str:
         return f"this agent cannot read the task: {'; '.join(fields)}"
 
 
-def objection(task: NodeTask, node: NodeIdentity, boot_id: str | None, now: datetime) -> str | None:
+def objection(task: NodeTask, node: OwnNode, boot_id: str | None, now: datetime) -> str | None:
     """Why a task must not be worked on, in words for its status.
 
     A task is for one machine, one boot and a limited time: a late reset would hit whoever works there now.

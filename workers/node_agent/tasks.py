@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.instance_types import expected_hardware
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import HardwareFacts, NodeIdentity, NodeTaskKind
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.model import HardwareFacts, NodeTaskKind
 from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id
+from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import ResetReport, Resetter, Target, refusal
 from gpu_runbooks.workers.node_agent.verdict import judge
@@ -98,22 +97,21 @@ class TaskLoop:
             return await self._validate(node)
         return _reset_end(await self._reset(task, node))
 
-    async def _validate(self, node: NodeIdentity) -> Object:
+    async def _validate(self, node: OwnNode) -> Object:
         try:
             measurement = await self._probe.measure()
         except DriverUnavailable as error:
             return _end(succeeded=False, message=str(error))
-        verdict = judge(measurement, expected_hardware(node.instance_type))
+        verdict = judge(measurement, node.expected)
         return _end(
             succeeded=verdict.status == "True",
             message=f"{verdict.reason}: {verdict.message}",
             facts=measurement.facts,
         )
 
-    async def _reset(self, task: NodeTask, node: NodeIdentity) -> ResetReport:
+    async def _reset(self, task: NodeTask, node: OwnNode) -> ResetReport:
         target = Target(task.spec.gpu_uuid, task.spec.gpu_pci_address)
-        expected = expected_hardware(node.instance_type)
-        gpus_expected = expected.gpus if expected else 0
+        gpus_expected = node.expected.gpus if node.expected else 0
         if task.begun:
             before = task.status.facts or HardwareFacts()
             report = await self._resetter.prove(target, before, gpus_expected=gpus_expected, needs_sign=True)
@@ -133,8 +131,8 @@ class TaskLoop:
             target, measured.facts, gpus_expected=gpus_expected, limit=max(0.0, remaining)
         )
 
-    async def _own_node(self) -> NodeIdentity:
-        return identity_of(await self._kubernetes.request("GET", f"/api/v1/nodes/{self._node}"))
+    async def _own_node(self) -> OwnNode:
+        return read_own_node(await self._kubernetes.request("GET", f"/api/v1/nodes/{self._node}"))
 
     async def _begin(self, task: NodeTask, before: HardwareFacts | None) -> None:
         """Write that the task is begun: from here on no start of the agent begins it again.
