@@ -4,6 +4,7 @@ In a cluster the agent is a DaemonSet pod; kwok's pods run nothing, so the testb
 pod stands for: with the pod's own token, with its node's GPUs behind NVML, and anew after each boot.
 """
 
+import asyncio
 import shutil
 import sys
 from collections.abc import Mapping
@@ -11,15 +12,16 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
 
 from testbed import gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready
-from testbed.processes import Processes
+from testbed.processes import PartFailedError, Processes
 
 AGENT_PODS = "app.kubernetes.io/component=node-agent"
 EFA_INTERFACES = 32
+BOOT_TRIES = 3
 
 PROGRAM = Path(sys.executable).with_name("gpu-runbooks")
 """The product's command, from the environment that runs the testbed."""
@@ -93,40 +95,58 @@ class Agents:
         await self._run(node)
 
     async def kill(self, node: str) -> None:
-        """Kill the agent of a node. It stays dead until the node boots."""
-        await self._processes.kill(_name(node))
+        """Kill the agent of a node, if it runs. It is dead until the node boots."""
+        self._wanted.add(node)
+        await self._stop(node)
 
     async def follow(self, kubernetes: Kubernetes) -> None:
         """Keep the machines in step with the Nodes. Goes on until it is cancelled."""
-        async for objects in kubernetes.follow("/api/v1/nodes", label_selector=POOL_SELECTOR):
-            nodes = {node["metadata"]["name"]: node for node in objects.values()}
-            for name, machine in list(self._machines.items()):
-                if name not in nodes or nodes[name]["metadata"]["uid"] != machine.uid:
-                    await self._remove(name)
-            for name, node in nodes.items():
-                await self._keep_in_step(name, node)
+        async with asyncio.TaskGroup() as boots:
+            async for objects in kubernetes.follow("/api/v1/nodes", label_selector=POOL_SELECTOR):
+                nodes = {node["metadata"]["name"]: node for node in objects.values()}
+                for name, machine in list(self._machines.items()):
+                    if name not in nodes or nodes[name]["metadata"]["uid"] != machine.uid:
+                        await self._remove(name)
+                for name, node in nodes.items():
+                    if await self._keep_in_step(name, node):
+                        boots.create_task(self._boot(name))
 
-    async def _keep_in_step(self, name: str, node: Object) -> None:
+    async def _keep_in_step(self, name: str, node: Object) -> bool:
+        """Bring one machine in step. Returns whether its agent is due to start, since the machine booted."""
         boot_id = node["status"]["nodeInfo"]["bootID"]
         if name not in self._machines:
             machine = Machine(self._directory / name, node["metadata"]["uid"])
             machine.assemble(name)
             machine.boot_id.write_text(boot_id + "\n")
             self._machines[name] = machine
-            if self._wanted:
-                await self.start(name)
-            return
+            joined_later = bool(self._wanted)
+            if joined_later:
+                self._wanted.add(name)
+            return joined_later
         machine = self._machines[name]
         if machine.boot_id.read_text().strip() != boot_id:
             machine.power_cycle()
             machine.boot_id.write_text(boot_id + "\n")
-            if name in self._wanted:
-                await self._stop(name)
-                await self._run(name)
-        elif "gpu-runbooks.dev/reboot" in node["metadata"].get("annotations", {}) and not is_ready(node):
+            return name in self._wanted
+        if "gpu-runbooks.dev/reboot" in node["metadata"].get("annotations", {}) and not is_ready(node):
             await self._stop(name)
+        return False
+
+    async def _boot(self, node: str) -> None:
+        """Start the agent of a machine that came up. The node, or its Pod, may go away while we do."""
+        for more_tries in reversed(range(BOOT_TRIES)):
+            try:
+                await self._run(node)
+                return
+            except (PartFailedError, KubernetesError):
+                if not more_tries:
+                    raise
+            await asyncio.sleep(1)
+            if node not in self._machines:
+                return
 
     async def _run(self, node: str) -> None:
+        """Start the agent, in place of one that runs, with a token of the node's own Pod."""
         pods = await self._fleet.wait_until(
             f"/api/v1/namespaces/{NAMESPACE}/pods",
             _any_live,
@@ -136,6 +156,7 @@ class Agents:
         )
         pod = next(pod for pod in pods if _is_live(pod))
         kubeconfig = await self._plane.grant("node-agent", pod=pod)
+        await self._stop(node)
         command = [str(PROGRAM), "node-agent"]
         await self._processes.start(_name(node), command, self._environment(node, kubeconfig))
 

@@ -59,8 +59,11 @@ class Bridge:
             delay = 0.0
             while True:
                 self._changed.clear()
-                await self._keep_in_step(delay)
-                delay = JOIN_SECONDS
+                try:
+                    await self._keep_in_step(delay)
+                    delay = JOIN_SECONDS
+                except KubernetesError as error:
+                    print(f"looking again in {LOOK_EVERY} s: {error}", flush=True)
                 try:
                     await asyncio.wait_for(self._changed.wait(), LOOK_EVERY)
                 except TimeoutError:
@@ -115,8 +118,17 @@ class Bridge:
     async def _restart_nodes(self) -> None:
         while True:
             instance_id = await self._reboots.get()
-            for node in await self._kubernetes.items("/api/v1/nodes"):
-                if identity_of(node).instance_id == instance_id:
-                    body = {"metadata": {"annotations": {"gpu-runbooks.dev/reboot": str(REBOOT_SECONDS)}}}
-                    path = f"/api/v1/nodes/{node['metadata']['name']}"
-                    await self._kubernetes.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+            try:
+                await self._restart_node(instance_id)
+            except KubernetesError as error:
+                print(f"rebooting {instance_id} again in 1 s: {error}", flush=True)
+                await asyncio.sleep(1)
+                self._reboots.put_nowait(instance_id)
+
+    async def _restart_node(self, instance_id: str) -> None:
+        """Ask kwok for the reboot. Of an instance without a Node nothing is to be seen."""
+        body = {"metadata": {"annotations": {"gpu-runbooks.dev/reboot": str(REBOOT_SECONDS)}}}
+        for node in await self._kubernetes.items("/api/v1/nodes"):
+            if identity_of(node).instance_id == instance_id:
+                path = f"/api/v1/nodes/{node['metadata']['name']}"
+                await self._kubernetes.request("PATCH", path, body=body, content_type=MERGE_PATCH)
