@@ -23,6 +23,9 @@ class Settings(BaseSettings):
     policy: Path = Path("/etc/gpu-runbooks/policy.yaml")
     """The policy file."""
 
+    pod_uid: str = ""
+    """UID of this worker's own Pod, from the downward API: a drain never evicts it (cluster-worker only)."""
+
     listen: str = "127.0.0.1:8080"
     """Address and port of the intake's webhook."""
 

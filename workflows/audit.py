@@ -2,9 +2,10 @@
 
 from datetime import datetime, timedelta
 
+from pydantic import BaseModel
+
 from gpu_runbooks.activities.model import Fault, Plan, PodBlocker, Wire
 from gpu_runbooks.workflows.incident import Act, Incident, Outcome, Phase
-from pydantic import BaseModel
 
 
 class Status(BaseModel):

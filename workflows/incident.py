@@ -6,6 +6,8 @@ Changed only by the methods here and by the workflow that owns it; read by `ladd
 from datetime import datetime
 from enum import StrEnum
 
+from pydantic import BaseModel
+
 from gpu_runbooks.activities.model import (
     Fault,
     FaultReport,
@@ -15,7 +17,6 @@ from gpu_runbooks.activities.model import (
     RungName,
     Treatment,
 )
-from pydantic import BaseModel
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""

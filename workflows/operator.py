@@ -2,9 +2,10 @@
 
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model import RungName
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class Word(BaseModel):

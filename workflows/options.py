@@ -7,8 +7,9 @@ that its worker died. Repeating for ever is right where the alternative is to ac
 from datetime import datetime, timedelta
 from typing import Any
 
-from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, TEMPORAL_QUEUE
 from temporalio.common import RetryPolicy
+
+from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, TEMPORAL_QUEUE
 
 HEARTBEAT = timedelta(seconds=10)
 

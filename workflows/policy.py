@@ -10,9 +10,10 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
 from gpu_runbooks.activities.model import FaultSource, RungName
 from gpu_runbooks.workflows.catalogue import parse_code
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?", re.ASCII)
@@ -120,7 +121,7 @@ NO_TOUCH = "none"
 BLOCK_ONLY = "block"
 BUILT_IN_LADDERS: dict[str, Ladder] = {
     NO_TOUCH: (),
-    BLOCK_ONLY: _ladder(RungName.BLOCK),
+    BLOCK_ONLY: _ladder(RungName.BLOCK, RungName.VALIDATE, RungName.RETURN),
     "reset": _repair_ladder(RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE),
     "reboot": _repair_ladder(RungName.REBOOT, RungName.REPLACE),
     "replace": _repair_ladder(RungName.REPLACE),

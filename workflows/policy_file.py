@@ -7,10 +7,11 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 import yaml
-from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
-from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
+
+from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
+from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
 
 
 @dataclass(frozen=True, order=True)

@@ -98,13 +98,12 @@ def _needs(place: Place, rungs: Sequence[RungName]) -> Iterator[Contradiction]:
     """Yield what a rung needs beside it: no act without block and drain, no return without a test."""
     if RungName.BLOCK not in rungs:
         yield Contradiction(place, "a ladder needs block: no rung acts on a node that takes new work")
+    for needed in (RungName.VALIDATE, RungName.RETURN):
+        if needed not in rungs:
+            yield Contradiction(place, f"a ladder needs {needed}: a blocked node comes back only through it")
     repair = _first_repair(rungs)
-    if repair:
-        for needed in (RungName.DRAIN, RungName.VALIDATE, RungName.RETURN):
-            if needed not in rungs:
-                yield Contradiction(place, f"{repair} needs {needed} in its ladder")
-    elif RungName.RETURN in rungs and RungName.VALIDATE not in rungs:
-        yield Contradiction(place, "return needs validate in its ladder: no node returns untested")
+    if repair and RungName.DRAIN not in rungs:
+        yield Contradiction(place, f"{repair} needs drain in its ladder")
 
 
 def _first_repair(rungs: Sequence[RungName]) -> RungName | None:

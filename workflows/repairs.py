@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
 from gpu_runbooks.activities.errors import INSTANCE_NOT_RUNNING, INSTANCE_UNKNOWN
 from gpu_runbooks.activities.model import (
@@ -22,8 +25,6 @@ from gpu_runbooks.workflows.failures import cause_type, in_words
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import CLUSTER, REBOOT_ONCE, until
-from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 AGENT_START_LIMIT = timedelta(seconds=60)
 """An agent takes a task within seconds; one that has not after this is gone."""

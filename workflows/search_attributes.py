@@ -3,7 +3,6 @@
 At most six Keywords and one KeywordList, since SQL visibility stores have ten and three columns of these.
 """
 
-from gpu_runbooks.activities.model import Fault, Plan
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import (
     AddSearchAttributesRequest,
@@ -11,6 +10,8 @@ from temporalio.api.operatorservice.v1 import (
 )
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
+
+from gpu_runbooks.activities.model import Fault, Plan
 
 RUNBOOK_CLUSTER = SearchAttributeKey.for_keyword("RunbookCluster")
 RUNBOOK_POOL = SearchAttributeKey.for_keyword("RunbookPool")

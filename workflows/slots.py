@@ -1,7 +1,8 @@
 """Who may disrupt a node of a pool: the state of a disruption budget. Pure."""
 
-from gpu_runbooks.activities.model import SlotRequest
 from pydantic import BaseModel
+
+from gpu_runbooks.activities.model import SlotRequest
 
 
 class Slots(BaseModel):

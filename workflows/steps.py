@@ -2,6 +2,9 @@
 
 from datetime import datetime, timedelta
 
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+
 from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
 from gpu_runbooks.activities.errors import BLOCKED_BY_OTHER, NODE_CHANGED, NODE_NOT_FOUND
 from gpu_runbooks.activities.model import (
@@ -24,8 +27,6 @@ from gpu_runbooks.workflows.options import CLUSTER, TEMPORAL, until
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
 from gpu_runbooks.workflows.validating import validate
 from gpu_runbooks.workflows.waits import wait_for
-from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 ASK_AGAIN = timedelta(minutes=5)
 """A slot request is sent again so often: the budget may have been restarted since."""

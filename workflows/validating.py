@@ -1,12 +1,13 @@
 """Validation: the gate before a node returns. Agent's measurement, loaded test, then the Node itself."""
 
+from temporalio import workflow
+
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model import NodeTaskKind, ObserveNode, Rung, RungName, RunTestPod
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER, until
 from gpu_runbooks.workflows.repairs import Proof, run_node_task
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
-from temporalio import workflow
 
 
 async def validate(incident: Incident, rung: Rung) -> Proof:

@@ -1,6 +1,7 @@
 """Facts of the tables, and how codes are read. The lookups are those of case B22."""
 
 import pytest
+
 from gpu_runbooks.activities import instance_types
 from gpu_runbooks.activities.instance_types import expected_hardware
 from gpu_runbooks.workflows import catalogue

@@ -3,10 +3,11 @@
 from datetime import timedelta
 
 import pytest
+from policy.factories import P5, SMALLEST, fault, node
+
 from gpu_runbooks.activities.model import FaultSource, RungName
 from gpu_runbooks.workflows.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy_file import load_policy
-from policy.factories import P5, SMALLEST, fault, node
 
 POLICY = load_policy(SMALLEST)
 DISRUPTIVE = {RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE}
@@ -45,7 +46,7 @@ def test_fault_of_the_application_touches_nothing(code):
 @pytest.mark.parametrize("source", [each for each in FaultSource if each is not FaultSource.MANUAL])
 def test_unknown_faults_get_nothing_destructive(source):
     treatment = treatment_of(POLICY, fault(source, "999"))
-    assert [rung.name for rung in treatment.rungs] == [RungName.BLOCK]
+    assert [rung.name for rung in treatment.rungs] == [RungName.BLOCK, RungName.VALIDATE, RungName.RETURN]
 
 
 def test_every_xid_has_a_ladder_that_exists():

@@ -3,9 +3,10 @@
 from datetime import timedelta
 
 import pytest
+from policy.factories import SMALLEST
+
 from gpu_runbooks.activities.model import RungName
 from gpu_runbooks.workflows.policy_file import PolicyError, load_policy
-from policy.factories import SMALLEST
 
 
 def problems(text: str) -> list[str]:
@@ -20,7 +21,11 @@ def test_smallest_file():
     assert policy.operator_reminder == timedelta(hours=4)
     assert policy.ladder_names() == ("block", "none", "reboot", "replace", "reset")
     assert policy.ladder("none") == ()
-    assert [step.rung for step in policy.ladder("block") or ()] == [RungName.BLOCK]
+    assert [step.rung for step in policy.ladder("block") or ()] == [
+        RungName.BLOCK,
+        RungName.VALIDATE,
+        RungName.RETURN,
+    ]
     assert {step.rung: step.timeout for step in policy.ladder("reset") or ()} == {
         RungName.BLOCK: timedelta(minutes=2),
         RungName.DRAIN: timedelta(minutes=30),
@@ -126,16 +131,16 @@ def test_what_is_no_policy_at_all(text, problem):
     ("rungs", "expected"),
     [
         ("[block, reboot, validate, return]", "reboot needs drain in its ladder"),
-        ("[block, drain, reboot, return]", "reboot needs validate in its ladder"),
-        ("[block, drain, reboot, validate]", "reboot needs return in its ladder"),
+        ("[block, drain, reboot, return]", "a ladder needs validate"),
+        ("[block, drain, reboot, validate]", "a ladder needs return"),
         ("[drain, reboot, validate, return]", "a ladder needs block"),
         (
             "[block, drain, reboot, reset_gpu, validate, return]",
             "reset_gpu cannot follow reboot",
         ),
         ("[block, drain, validate, reboot, return]", "reboot cannot follow validate"),
-        ("[block, drain, drain]", "drain stands twice"),
-        ("[block, return]", "return needs validate"),
+        ("[block, drain, drain, validate, return]", "drain stands twice"),
+        ("[block, return]", "a ladder needs validate"),
         ("[]", "a ladder without rungs: name none"),
     ],
 )

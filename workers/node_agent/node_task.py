@@ -3,10 +3,11 @@
 from datetime import datetime
 from typing import Literal
 
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model import HardwareFacts, NodeTaskKind
 from gpu_runbooks.workers.node_agent.own_node import OwnNode
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 LONGEST_MESSAGE = 4096
 """Limit of the CRD for `status.message`."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pynvml
+
 from gpu_runbooks.activities.model import GpuFacts, HardwareFacts
 
 AMAZON_PCI_VENDOR = "0x1d0f"

@@ -1,0 +1,34 @@
+"""Role `cluster-worker`: everything that touches Kubernetes. Needs the Kubernetes role of its manifest."""
+
+import asyncio
+
+from gpu_runbooks.activities.cluster import Cluster
+from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.names import CLUSTER_QUEUE
+from gpu_runbooks.workers.planner import planner, read_policy
+from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workers.temporal_connection import connect, run_worker
+
+
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Work on the queue `cluster` until `stop` is set."""
+    plan = planner(settings, read_policy(settings))
+    async with Kubernetes.connect() as kubernetes:
+        cluster = Cluster(kubernetes, plan, settings.namespace, own_pod_uid=settings.pod_uid)
+        await run_worker(
+            await connect(),
+            stop,
+            task_queue=CLUSTER_QUEUE,
+            activities=[
+                cluster.plan_incident,
+                cluster.observe_node,
+                cluster.block_node,
+                cluster.unblock_node,
+                cluster.drain_node,
+                cluster.run_node_task,
+                cluster.delete_node_task,
+                cluster.await_reboot,
+                cluster.claim_replacement,
+                cluster.run_test_pod,
+            ],
+        )
