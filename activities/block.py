@@ -7,6 +7,8 @@ wrote in between keeps what they wrote, and we read again.
 import asyncio
 from typing import Any
 
+from temporalio.exceptions import ApplicationError
+
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model import BlockMarker, BlockNode, BlockResult, UnblockNode, UnblockResult
@@ -20,7 +22,6 @@ from gpu_runbooks.activities.nodes import (
     require_same_machine,
     taints_of,
 )
-from temporalio.exceptions import ApplicationError
 
 ATTEMPTS = 20
 """Writes against concurrent writers before the activity fails, and is retried as a whole."""

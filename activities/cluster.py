@@ -4,6 +4,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
@@ -38,8 +41,6 @@ from gpu_runbooks.activities.nodes import NODES, identity_of, observe
 from gpu_runbooks.activities.reboot_proof import await_reboot
 from gpu_runbooks.activities.replacement import claim_replacement
 from gpu_runbooks.activities.test_pod import run_test_pod
-from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 Planner = Callable[[Fault, NodeIdentity, Mapping[str, str], str | None], Plan]
 """Policy: fault, node, the node's labels, and a ladder by name or None; refusals are its own."""

@@ -62,6 +62,8 @@ class _Drain:
         self._beat = beat
         self._budgets = Budgets(kubernetes)
         self._state = DrainState(own_pod_uid)
+        self._pods: dict[str, Object] | None = None
+        """Live, once it was listed; looked at once for many events."""
         self._news = asyncio.Event()
         self._clock = asyncio.get_running_loop().time
         self._selector = f"spec.nodeName={request.identity.name}"
@@ -80,7 +82,7 @@ class _Drain:
         """Keep up with the pods of the node: those that go, and those that still land on it."""
         async with aclosing(self._kubernetes.follow(PODS, field_selector=self._selector)) as states:
             async for pods in states:
-                self._state.see(pods.values(), datetime.now(UTC))
+                self._pods = pods
                 self._news.set()
 
     async def to_the_end(self, following: list[asyncio.Task[None]]) -> DrainResult:
@@ -94,6 +96,8 @@ class _Drain:
                     task.result()
             if self._error is not None:
                 raise self._error
+            if self._pods is not None:
+                self._state.see(self._pods.values(), datetime.now(UTC))
             ended = await self._ended()
             if ended is not None:
                 return ended

@@ -7,11 +7,12 @@ predecessor and asks nothing twice.
 from datetime import UTC, datetime
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model import HardwareFacts, NodeTaskResult, RunNodeTask
 from gpu_runbooks.activities.waiting import seconds_until, wait_for
-from pydantic import ValidationError
 
 LONGEST_MESSAGE = 1000
 """Characters of the agent's message that go into the history."""

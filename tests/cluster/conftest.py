@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model import BlockNode, NodeIdentity
 from gpu_runbooks.activities.nodes import identity_of
 from testbed.control_plane import ControlPlane
@@ -124,7 +125,7 @@ async def namespace(admin: Kubernetes) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def make_pod(admin: Kubernetes, namespace: str) -> PodFactory:
-    """Makes running pods on a node. They end as soon as their deletion is asked for, unless told otherwise."""
+    """Makes running pods on a node. They end as soon as they are asked to, unless told otherwise."""
 
     async def make(name: str, node: str, *, spec: dict[str, Any] | None = None, **metadata: Any) -> Object:
         annotations = {"gpu-runbooks.dev/stop-seconds": "0"} | metadata.pop("annotations", {})
@@ -157,6 +158,22 @@ async def until(
             if holds(found):
                 return found or {}
     raise AssertionError
+
+
+async def change_taints(admin: Kubernetes, name: str, change: Callable[[list[Object]], list[Object]]) -> None:
+    """As a well-behaved controller does it: read, modify, write under the version, again on conflict."""
+    while True:
+        node = await admin.request("GET", f"/api/v1/nodes/{name}")
+        body = {
+            "metadata": {"resourceVersion": node["metadata"]["resourceVersion"]},
+            "spec": {"taints": change(node["spec"].get("taints") or [])},
+        }
+        try:
+            await admin.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
+            return
+        except KubernetesError as error:
+            if error.status != 409:
+                raise
 
 
 async def pod_names(admin: Kubernetes, namespace: str) -> set[str]:

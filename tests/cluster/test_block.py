@@ -4,13 +4,14 @@ import asyncio
 import json
 
 import pytest
-from cluster.conftest import KEEP_OTHERS_OFF, block_request
+from cluster.conftest import KEEP_OTHERS_OFF, block_request, change_taints
+from temporalio.exceptions import ApplicationError
+
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from gpu_runbooks.activities.model import BlockMarker, UnblockNode
 from gpu_runbooks.activities.nodes import identity_of, observe
-from temporalio.exceptions import ApplicationError
 
 
 async def patch(admin, name, body):
@@ -30,16 +31,7 @@ def unblock_request(identity, incident=""):
 
 
 async def add_taint(admin, name, key):
-    """As a well-behaved controller does it: read, modify, write under the version, again on conflict."""
-    while True:
-        node = await read(admin, name)
-        taints = [*(node["spec"].get("taints") or ()), {"key": key, "effect": "NoSchedule"}]
-        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-        try:
-            await patch(admin, name, {"metadata": version, "spec": {"taints": taints}})
-            return
-        except KubernetesError as error:
-            assert error.status == 409
+    await change_taints(admin, name, lambda taints: [*taints, {"key": key, "effect": "NoSchedule"}])
 
 
 async def test_block_taints_cordons_and_marks(admin, kubernetes, node):
@@ -49,7 +41,10 @@ async def test_block_taints_cordons_and_marks(admin, kubernetes, node):
     now = await read(admin, identity.name)
     assert observe(now, result.marker.incident).blocked
     assert KEEP_OTHERS_OFF["key"] in taint_keys(now)
-    assert BlockMarker.model_validate_json(now["metadata"]["annotations"][names.BLOCK_ANNOTATION]) == result.marker
+    assert (
+        BlockMarker.model_validate_json(now["metadata"]["annotations"][names.BLOCK_ANNOTATION])
+        == result.marker
+    )
     assert not result.marker.was_unschedulable
 
 
@@ -65,7 +60,8 @@ async def test_concurrent_writers_keep_their_taints(admin, kubernetes, node):
 
     more = [f"example.com/later-{number}" for number in range(8)]
     result, *_ = await asyncio.gather(
-        unblock(kubernetes, unblock_request(identity)), *(add_taint(admin, identity.name, key) for key in more)
+        unblock(kubernetes, unblock_request(identity)),
+        *(add_taint(admin, identity.name, key) for key in more),
     )
     now = await read(admin, identity.name)
     assert {*others, *more, KEEP_OTHERS_OFF["key"]} <= taint_keys(now)
@@ -134,7 +130,10 @@ async def test_unblock_leaves_another_incident_alone(admin, kubernetes, blocked)
     after = await read(admin, blocked.name)
     assert result.removed == ()
     assert f"node/test/{blocked.name}" in result.kept[0]
-    assert (after["spec"], after["metadata"]["annotations"]) == (before["spec"], before["metadata"]["annotations"])
+    assert (after["spec"], after["metadata"]["annotations"]) == (
+        before["spec"],
+        before["metadata"]["annotations"],
+    )
 
 
 async def test_unblock_of_a_node_that_is_gone(admin, kubernetes, blocked):
@@ -181,7 +180,8 @@ async def test_two_incidents_race_for_one_node(admin, kubernetes, node):
     identity = identity_of(node)
     incidents = [f"node/test/racer-{number}" for number in range(6)]
     answers = await asyncio.gather(
-        *(block(kubernetes, block_request(identity, incident)) for incident in incidents), return_exceptions=True
+        *(block(kubernetes, block_request(identity, incident)) for incident in incidents),
+        return_exceptions=True,
     )
     won = [answer for answer in answers if not isinstance(answer, BaseException)]
     lost = [answer for answer in answers if isinstance(answer, ApplicationError)]

@@ -1,0 +1,234 @@
+"""The client against servers that misbehave on the wire, which a healthy API server cannot be made to do."""
+
+import asyncio
+import json
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+from aiohttp import web
+from cluster.conftest import soon
+from kubernetes.aio import client
+
+from gpu_runbooks.activities import kubernetes as module
+from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
+from gpu_runbooks.activities.waiting import wait_for
+
+NODES = "/api/v1/nodes"
+
+
+def item(uid, version="1", **more):
+    return {"metadata": {"uid": uid, "name": uid, "resourceVersion": version}} | more
+
+
+def listing(*items, version="100"):
+    return {"kind": "NodeList", "metadata": {"resourceVersion": version}, "items": list(items)}
+
+
+def event(kind, subject):
+    return json.dumps({"type": kind, "object": subject}).encode() + b"\n"
+
+
+EXPIRED = {
+    "kind": "Status",
+    "code": 410,
+    "reason": "Expired",
+    "message": "too old resource version",
+    "metadata": {},
+}
+
+
+class Server:
+    """Answers lists and watches in turn as scripted; the last of each again and again."""
+
+    def __init__(self, lists, watches=()):
+        self._lists, self._watches = list(lists), list(watches)
+        self.lists_answered = 0
+
+    async def handle(self, request):
+        if request.query.get("watch"):
+            return await self._watch(request, self._next(self._watches))
+        self.lists_answered += 1
+        status, body, headers = self._next(self._lists)
+        text = body if isinstance(body, str) else json.dumps(body)
+        return web.Response(status=status, text=text, headers=headers)
+
+    @staticmethod
+    def _next(script):
+        return script.pop(0) if len(script) > 1 else script[0]
+
+    async def _watch(self, request, step):
+        status, chunks, hangs = step
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        for chunk in chunks:
+            await response.write(chunk)
+        if hangs:
+            await self.closing.wait()
+        return response
+
+    @asynccontextmanager
+    async def connection(self):
+        self.closing = asyncio.Event()
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self.handle)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        (socket,) = site._server.sockets
+        connection = Kubernetes(client.Configuration(host=f"http://127.0.0.1:{socket.getsockname()[1]}"))
+        try:
+            yield connection
+        finally:
+            await connection.close()
+            self.closing.set()
+            await runner.cleanup()
+
+
+def ok(body, **headers):
+    return (200, body, headers)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Short intervals; the order of calls stays."""
+    monkeypatch.setattr(module, "LIST_INTERVAL", 0.01)
+    monkeypatch.setattr(module, "WATCH_SILENCE", 0.2)
+    monkeypatch.setattr(module, "CALL_TIMEOUT", 5.0)
+
+
+async def seen_after(server, uid):
+    """Follow until an object shows."""
+    async with (
+        server.connection() as kubernetes,
+        asyncio.timeout(20),
+        aclosing(kubernetes.follow(NODES)) as states,
+    ):
+        async for objects in states:
+            if uid in objects:
+                return set(objects)
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        pytest.param((200, [event("ERROR", EXPIRED)], False), id="410 as an event"),
+        pytest.param((410, [json.dumps(EXPIRED).encode()], False), id="410 as a status"),
+        pytest.param((500, [b'{"message": "resourceVersion: Invalid value: None"}'], False), id="500"),
+        pytest.param((502, [b"<html>"], False), id="a proxy's page"),
+        pytest.param((200, [], False), id="an empty stream"),
+        pytest.param((200, [b'{"type":"ADDED","obj'], False), id="half an event"),
+        pytest.param(
+            (200, [b'{"type":"ADDED","object":{"kind":"Node"}}\n'], False), id="an object without UID"
+        ),
+        pytest.param((200, [b'{"object":{}}\n'], False), id="an event without type"),
+        pytest.param((200, [b"[1]\n"], False), id="no object"),
+        pytest.param((200, [event("SURPRISE", item("x"))], False), id="an unknown type"),
+        pytest.param((200, [], True), id="silence"),
+        pytest.param((200, [b'{"type":"ADDED"'], True), id="silence after half an event"),
+    ],
+)
+async def test_whatever_ends_a_watch_a_new_list_follows(impatient, watch):
+    server = Server([ok(listing(item("old"))), ok(listing(item("new")))], [watch])
+    assert await seen_after(server, "new") == {"new"}
+    assert server.lists_answered == 2
+
+
+async def test_events_are_applied_and_bookmarks_passed_over(impatient):
+    bookmark = {"kind": "Node", "metadata": {"resourceVersion": "901"}}
+    events = [
+        event("BOOKMARK", bookmark),
+        event("DELETED", item("old")),
+        event("MODIFIED", item("kept", "2")),
+        event("ADDED", item("new")),
+    ]
+    server = Server([ok(listing(item("old"), item("kept")))], [(200, events, True)])
+    assert await seen_after(server, "new") == {"kept", "new"}
+    assert server.lists_answered == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ok("<html>"), id="a proxy's page"),
+        pytest.param(ok({}), id="an empty object"),
+        pytest.param(ok({"kind": "Status", "metadata": {"resourceVersion": "1"}}), id="no list"),
+        pytest.param(ok({"kind": "NodeList", "items": []}), id="no version"),
+        pytest.param(
+            ok({"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": "x"}), id="no items"
+        ),
+        pytest.param((500, "", {}), id="500"),
+        pytest.param((429, "", {"Retry-After": "0"}), id="429"),
+    ],
+)
+async def test_a_list_that_is_none_is_unknown_and_not_empty(impatient, answer):
+    async with Server([answer]).connection() as kubernetes:
+        with pytest.raises(KubernetesError):
+            await kubernetes.items(NODES)
+    server = Server([answer, ok(listing(item("new")))], [(200, [], True)])
+    async with server.connection() as kubernetes, aclosing(kubernetes.follow(NODES)) as states:
+        assert set(await anext(states)) == {"new"}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+async def test_refusals_are_errors_and_not_tried_again(impatient, status):
+    async with Server([(status, {}, {})]).connection() as kubernetes:
+        with pytest.raises(KubernetesError):
+            await anext(kubernetes.follow(NODES))
+    async with Server([ok(listing())], [(status, [], False)]).connection() as kubernetes:
+        states = kubernetes.follow(NODES)
+        await anext(states)
+        with pytest.raises(KubernetesError) as refused:
+            await anext(states)
+    assert refused.value.status == status
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "seconds"),
+    [
+        ("", {"Retry-After": "7"}, 7.0),
+        ({"details": {"retryAfterSeconds": 3}}, {}, 3.0),
+        ("<html>429</html>", {"Retry-After": "abc"}, None),
+        ("", {"Retry-After": "86400"}, 60.0),
+        ({"details": "broken"}, {}, None),
+        ({"details": {"causes": ["broken"]}}, {}, None),
+    ],
+)
+async def test_servers_wish_to_wait_is_read(body, headers, seconds):
+    async with Server([(429, body, headers)]).connection() as kubernetes:
+        with pytest.raises(KubernetesError) as throttled:
+            await kubernetes.request("GET", f"{NODES}/n")
+    assert (throttled.value.status, throttled.value.retry_after, throttled.value.causes()) == (
+        429,
+        seconds,
+        (),
+    )
+
+
+async def test_accepting_a_write_needs_no_body():
+    async with Server([(201, "", {})]).connection() as kubernetes:
+        assert await kubernetes.request("POST", f"{NODES}/n/eviction", body={}) == {}
+
+
+async def test_server_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(module, "CALL_TIMEOUT", 0.2)
+
+    class Mute(Server):
+        async def handle(self, _):
+            await self.closing.wait()
+            return web.Response()
+
+    async with Mute([]).connection() as kubernetes:
+        with pytest.raises(KubernetesError) as unanswered:
+            await kubernetes.request("GET", NODES)
+    assert unanswered.value.status == 0
+
+
+async def test_wait_looks_once_even_after_its_deadline():
+    server = Server([ok(listing(item("there")))], [(200, [], True)])
+    async with server.connection() as kubernetes:
+        seen = await wait_for(kubernetes, NODES, lambda nodes: "there" in nodes or None, soon(-60))
+        assert seen is True
+        assert await wait_for(kubernetes, NODES, lambda _: None, soon(-60)) is None
+    assert server.lists_answered == 2

@@ -1,0 +1,179 @@
+"""NodeTasks on a real API server, with the test in the agent's place."""
+
+import asyncio
+
+import pytest
+from cluster.conftest import soon, until
+from temporalio.exceptions import ApplicationError
+
+from gpu_runbooks.activities import errors, names
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.model import NodeTaskKind, RunNodeTask
+from gpu_runbooks.activities.node_tasks import (
+    delete_node_task,
+    name_of,
+    result_of,
+    run_node_task,
+    task_of,
+    tasks_path,
+)
+from gpu_runbooks.activities.nodes import identity_of
+
+NAMESPACE = "gpu-runbooks"
+TASKS = tasks_path(NAMESPACE)
+
+
+@pytest.fixture
+def request_for(node):
+    def make(**changes):
+        identity = identity_of(node)
+        fields = {
+            "identity": identity,
+            "incident": f"node/test/{identity.name}",
+            "run_id": "run-1",
+            "kind": NodeTaskKind.RESET_GPU,
+            "attempt": 1,
+            "gpu_uuid": "GPU-1",
+            "start_deadline": soon(20),
+            "deadline": soon(40),
+        }
+        return RunNodeTask(**(fields | changes))
+
+    return make
+
+
+async def answer(admin, name, **status):
+    """As the agent does it."""
+    await admin.request("PATCH", f"{TASKS}/{name}/status", body={"status": status}, content_type=MERGE_PATCH)
+
+
+async def tasks_of(admin, request):
+    selector = f"{names.INCIDENT_LABEL}={names.digest(request.incident)}"
+    return await admin.items(TASKS, label_selector=selector)
+
+
+async def test_task_is_created_watched_and_deleted(admin, kubernetes, request_for):
+    request = request_for()
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    task = await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    assert task["spec"]["nodeUID"] == request.identity.uid
+    assert task["spec"]["bootID"] == request.identity.boot_id
+    assert (task["spec"]["kind"], task["spec"]["gpuUUID"]) == ("ResetGPU", "GPU-1")
+    await answer(admin, name_of(request), phase="Running")
+    facts = {"efaInterfaces": 32, "gpus": [{"index": 0, "recoveryAction": 0}]}
+    await answer(admin, name_of(request), phase="Succeeded", message="reset", facts=facts)
+    result = await running
+    assert (result.outcome, result.message) == ("succeeded", "reset")
+    assert result.facts is not None
+    assert (result.facts.efa_interfaces, result.facts.gpus[0].recovery_action) == (32, 0)
+    for _ in range(2):
+        await delete_node_task(kubernetes, NAMESPACE, result.task)
+    assert await tasks_of(admin, request) == []
+
+
+async def test_standing_task_is_adopted_and_no_other_is_made(admin, kubernetes, request_for):
+    request = request_for()
+    first = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    task = await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    again = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await answer(admin, name_of(request), phase="Failed", message="busy")
+    assert (await again).outcome == "failed"
+    late = await run_node_task(kubernetes, NAMESPACE, request_for(start_deadline=soon(-5), deadline=soon(-1)))
+    assert (late.outcome, late.message) == ("failed", "busy")
+    assert [each["metadata"]["uid"] for each in await tasks_of(admin, request)] == [task["metadata"]["uid"]]
+
+
+async def test_many_workers_make_one_task(admin, kubernetes, request_for):
+    request = request_for()
+    running = [asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request)) for _ in range(5)]
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Succeeded")
+    assert {(await each).outcome for each in running} == {"succeeded"}
+    assert len(await tasks_of(admin, request)) == 1
+
+
+async def test_task_that_no_agent_takes_is_withdrawn(admin, kubernetes, request_for):
+    request = request_for(start_deadline=soon(2))
+    result = await run_node_task(kubernetes, NAMESPACE, request)
+    assert result.outcome == "not_started"
+    assert await tasks_of(admin, request) == []
+
+
+async def test_task_taken_at_the_last_moment_is_watched_on(admin, kubernetes, request_for):
+    """The agent's write comes between our last look and our deletion: the deletion must not take it away."""
+    request = request_for(start_deadline=soon(1))
+    name = name_of(request)
+
+    class TakenJustBeforeTheDeletion:
+        """The real connection; the agent is faster by a moment."""
+
+        def __getattr__(self, attribute):
+            return getattr(kubernetes, attribute)
+
+        async def request(self, method, path, **arguments):
+            if method == "DELETE":
+                await answer(admin, name, phase="Running")
+            return await kubernetes.request(method, path, **arguments)
+
+    running = asyncio.create_task(run_node_task(TakenJustBeforeTheDeletion(), NAMESPACE, request))
+    await until(
+        admin, TASKS, name, lambda task: bool(task) and task.get("status", {}).get("phase") == "Running"
+    )
+    await answer(admin, name, phase="Succeeded", message="reset after all")
+    assert (await running).message == "reset after all"
+
+
+async def test_start_deadline_in_the_past_creates_nothing(admin, kubernetes, request_for):
+    request = request_for(start_deadline=soon(-1))
+    assert (await run_node_task(kubernetes, NAMESPACE, request)).outcome == "not_started"
+    assert await tasks_of(admin, request) == []
+
+
+async def test_started_and_not_ended_is_timed_out(admin, kubernetes, request_for):
+    request = request_for(deadline=soon(3))
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Running")
+    assert (await running).outcome == "timed_out"
+    assert len(await tasks_of(admin, request)) == 1
+
+
+async def test_task_that_somebody_deletes_is_not_made_again(admin, kubernetes, request_for):
+    request = request_for()
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Running")
+    await admin.request("DELETE", f"{TASKS}/{name_of(request)}")
+    result = await running
+    assert (result.outcome, result.facts) == ("failed", None)
+    assert await tasks_of(admin, request) == []
+
+
+async def test_task_for_something_else_is_refused(admin, kubernetes, request_for):
+    request = request_for()
+    other = task_of(name_of(request), NAMESPACE, request_for(gpu_uuid="GPU-2"))
+    await admin.request("POST", TASKS, body=other)
+    with pytest.raises(ApplicationError, match="gpuUUID") as refused:
+        await run_node_task(kubernetes, NAMESPACE, request)
+    assert (refused.value.type, refused.value.non_retryable) == (errors.BAD_INPUT, True)
+
+
+def test_names_tell_attempts_and_runs_apart(request_for):
+    made = {
+        name_of(request_for(**changes))
+        for changes in ({}, {"attempt": 2}, {"run_id": "run-2"}, {"kind": NodeTaskKind.VALIDATE})
+    }
+    assert len(made) == 4
+    assert all(len(name) < 63 for name in made)
+
+
+def test_facts_that_cannot_be_read_are_a_failure():
+    task = {
+        "metadata": {"name": "validate-1"},
+        "status": {"phase": "Succeeded", "message": "fine", "facts": {"gpus": [{"index": "first"}]}},
+    }
+    result = result_of(task)
+    assert (result.outcome, result.facts) == ("failed", None)
+    assert "cannot be read" in result.message
