@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+
 from testbed.control_plane import ControlPlane
 
 

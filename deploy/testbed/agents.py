@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-
 from testbed import gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready

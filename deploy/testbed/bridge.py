@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.nodes import identity_of
-
 from testbed.nodes import GPU_INSTANCE_TYPE, gpu_node, system_node
 
 REBOOT_SECONDS = 2

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from kubernetes.aio import client, config
 
+from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from testbed.background import beside
 from testbed.build import path_of
 from testbed.kubeconfig import write_kubeconfig

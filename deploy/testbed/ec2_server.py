@@ -17,10 +17,10 @@ from urllib.parse import parse_qsl
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import boto3
-from gpu_runbooks.activities.kubernetes import Kubernetes
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from gpu_runbooks.activities.kubernetes import Kubernetes
 from testbed.bridge import Bridge, Instance
 from testbed.call_log import Call, append_call
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
-
 from testbed.cloud import Cloud
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.ports import free_port

@@ -18,7 +18,7 @@ class Progress:
         self._open = 0
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False)
+        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     @contextmanager
     def step(self, what: str) -> Iterator[None]:

@@ -3,7 +3,6 @@
 import shutil
 from pathlib import Path
 
-from gpu_runbooks.workflows.search_attributes import register
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
@@ -11,6 +10,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
+from gpu_runbooks.workflows.search_attributes import register
 from testbed.ports import free_port
 from testbed.processes import PartFailedError, Processes
 from testbed.readiness import answers

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from gpu_runbooks.activities.kubernetes import Kubernetes
-
 from testbed import gpus
 from testbed.agents import Agents
 from testbed.alertmanager import Alertmanager

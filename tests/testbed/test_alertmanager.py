@@ -3,6 +3,7 @@
 import asyncio
 
 from aiohttp import web
+
 from testbed.alertmanager import Alertmanager
 from testbed.ports import free_port
 from testbed.processes import Processes

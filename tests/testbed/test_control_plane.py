@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from gpu_runbooks.activities.kubernetes import KubernetesError
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node
