@@ -1,4 +1,4 @@
-"""Command line of the testbed: `python -m testbed build | up | down`."""
+"""Command line of the testbed: `python -m testbed build | up | demo | down`."""
 
 import argparse
 import asyncio
@@ -21,16 +21,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser("build", help="build the binaries that are missing (minutes the first time)")
     up = commands.add_parser("up", help="start a testbed and leave it running")
     up.add_argument("--nodes", type=int, default=8, help="GPU nodes of the pool (default: 8)")
+    show = commands.add_parser("demo", help="show five faults and their repairs")
+    show.add_argument("--keep", action="store_true", help="leave everything running")
     commands.add_parser("down", help="stop the testbeds that were left running")
     asked = parser.parse_args(arguments)
     try:
         if asked.command == "build":
             asyncio.run(build_missing(Progress()))
             return 0
+        if asked.command == "demo":
+            return _demo(keep=asked.keep)
         return _up(asked.nodes) if asked.command == "up" else _down()
     except (BinaryMissingError, BuildFailedError, GoMissingError, PartFailedError) as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _demo(*, keep: bool) -> int:
+    async def show(starter: Starter) -> int:
+        # here, so that `build` needs neither boto3 nor Temporal
+        from testbed.demo import demo  # noqa: PLC0415
+
+        return await demo(starter, keep=keep)
+
+    return run_detached(show)
 
 
 def _up(nodes: int) -> int:

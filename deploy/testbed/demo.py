@@ -1,0 +1,173 @@
+"""`make demo`: five faults through the real Alertmanager, repaired while a worker is killed."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from testbed import demo_view, running
+from testbed.detach import Starter
+from testbed.incidents import Incident, Incidents
+from testbed.progress import Progress
+from testbed.run_directory import run_directory
+from testbed.scenarios import SCENARIOS, Scenario, fire
+from testbed.testbed import CLUSTER, Testbed
+
+LIMIT_SECONDS = 110.0
+"""The demo gives up then: an incident that is still open has failed."""
+
+LOOK_SECONDS = 0.5
+
+Rows = Sequence[tuple[Scenario, Incident]]
+
+
+async def demo(starter: Starter, *, keep: bool) -> int:
+    """Run the demo; returns 0 only if all five faults ended as they should."""
+    console = Console()
+    with run_directory(*([running.file_of(os.getpid())] if keep else [])) as directory:
+        console.print("Starting the testbed: every part is real but the hardware.", highlight=False)
+        async with Testbed.start(directory, progress=Progress(console)) as testbed:
+            status = await _show(testbed, console)
+            if not keep:
+                console.print(f"Temporal UI while it ran: {testbed.temporal.ui}", highlight=False)
+                console.print("`make demo KEEP=1` leaves everything running to look at.", highlight=False)
+                return status
+            running.announce(directory, testbed.addresses())
+            _print_how_to_go_on(testbed, console, await _free_node(testbed))
+            starter.release(status, directory / "logs" / "testbed.log")
+            await asyncio.Event().wait()
+    return status
+
+
+async def _show(testbed: Testbed, console: Console) -> int:
+    nodes = [node["metadata"]["name"] for node in await testbed.fleet.nodes()][: len(SCENARIOS)]
+    console.print(f"Temporal UI: {testbed.temporal.ui}/namespaces/default/workflows", highlight=False)
+    with Progress(console).step(f"{len(SCENARIOS)} faults in the hardware, and their alerts"):
+        for scenario, node in zip(SCENARIOS, nodes, strict=True):
+            await scenario.prepare(testbed, node)
+        before = await _untouched(testbed, nodes)
+        for scenario, node in zip(SCENARIOS, nodes, strict=True):
+            await fire(testbed, scenario, node)
+    incidents = Incidents(testbed.temporal.client, CLUSTER, nodes)
+    rows = [(scenario, incidents.by_node[node]) for scenario, node in zip(SCENARIOS, nodes, strict=True)]
+    await _follow(testbed, incidents, rows, console)
+    console.print(demo_view.summary(rows))
+    problems = await _problems(testbed, rows, before)
+    for problem in problems:
+        console.print(f"WRONG: {problem}", style="bold red", highlight=False)
+    _print_how_to_look(testbed, rows, console)
+    return 1 if problems else 0
+
+
+async def _follow(testbed: Testbed, incidents: Incidents, rows: Rows, console: Console) -> None:
+    """Show the incidents until they are closed, and kill the controller in the middle."""
+    note = ["a line through an act: it had no proof, so the next rung follows"]
+    killing = asyncio.create_task(_kill_controller(testbed, rows, note.append))
+    view = Live(console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
+    said: dict[str, str] = {}
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            with view as shown:
+                while any(incident.open for _, incident in rows) or not killing.done():
+                    await incidents.look()
+                    if shown is not None:
+                        shown.update(demo_view.live(rows, "\n".join(note)))
+                    else:
+                        _say_changes(rows, said, console)
+                    await asyncio.sleep(LOOK_SECONDS)
+    except TimeoutError:
+        console.print(f"gave up after {LIMIT_SECONDS:.0f} s", style="bold red")
+    finally:
+        killing.cancel()
+    for line in note[1:]:
+        console.print(line, highlight=False)
+
+
+async def _kill_controller(testbed: Testbed, rows: Rows, note: Callable[[str], None]) -> None:
+    """SIGKILL the worker that runs the workflows while incidents are in mid-ladder; start it again."""
+    while sum("drain" in incident.acts for _, incident in rows) < 2:
+        await asyncio.sleep(LOOK_SECONDS)
+    await testbed.product.kill("controller")
+    note("the controller was killed (SIGKILL) in mid-ladder; incidents wait in Temporal")
+    await asyncio.sleep(3)
+    await testbed.product.start("controller")
+    note("the controller was started again; incidents go on where they were")
+
+
+def _say_changes(rows: Rows, said: dict[str, str], console: Console) -> None:
+    for scenario, incident in rows:
+        state = f"{incident.status.phase if incident.status else ''} {incident.acts}"
+        if said.get(incident.node) != state:
+            said[incident.node] = state
+            console.print(demo_view.plain(scenario, incident), highlight=False)
+
+
+async def _untouched(testbed: Testbed, nodes: Sequence[str]) -> dict[str, object]:
+    return {node: await _footprint(testbed, node) for node in nodes}
+
+
+async def _footprint(testbed: Testbed, node: str) -> object:
+    """All that a runbook could change on a node: spec, metadata of people, and the pods."""
+    subject = await testbed.fleet.node(node)
+    pods = sorted(pod["metadata"]["uid"] for pod in await testbed.fleet.pods_on(node))
+    return subject["spec"], subject["metadata"].get("annotations"), subject["metadata"]["labels"], pods
+
+
+async def _problems(testbed: Testbed, rows: Rows, before: dict[str, object]) -> list[str]:
+    """What did not end as it should."""
+    problems = [
+        f"{incident.node}: {incident.outcome or 'still open'} by {incident.acts}, "
+        f"not {scenario.outcome} by {list(scenario.acts)}"
+        for scenario, incident in rows
+        if not demo_view.ended_right(scenario, incident)
+    ]
+    for scenario, incident in rows:
+        if not scenario.acts and await _footprint(testbed, incident.node) != before[incident.node]:
+            problems.append(f"{incident.node} was touched, though the application was at fault")
+    for action, expected in (("RebootInstances", 3), ("TerminateInstanceInAutoScalingGroup", 1)):
+        calls = len(testbed.cloud.calls(action))
+        if calls != expected:
+            problems.append(f"{calls} calls of {action} instead of {expected}")
+    return problems
+
+
+def _print_how_to_look(testbed: Testbed, rows: Rows, console: Console) -> None:
+    deepest = max((incident for _, incident in rows), key=lambda incident: len(incident.acts))
+    address = f"--address {testbed.temporal.address}"
+    console.print("\nOne incident, from the command line:", highlight=False)
+    for command in (
+        f"temporal workflow query {address} --workflow-id {deepest.workflow_id} --type status",
+        f"temporal workflow show {address} --workflow-id {deepest.workflow_id}",
+        f"{testbed.temporal.ui}/namespaces/default/workflows/{deepest.workflow_id.replace('/', '%2F')}",
+    ):
+        console.print(f"  {command}", highlight=False, soft_wrap=True)
+
+
+async def _free_node(testbed: Testbed) -> str:
+    node = str((await testbed.fleet.nodes())[-1]["metadata"]["name"])
+    await testbed.agents.start(node)
+    return node
+
+
+def _print_how_to_go_on(testbed: Testbed, console: Console, node: str) -> None:
+    console.print("\nEverything goes on running until `make testbed-down`.", highlight=False)
+    for what, address in testbed.addresses().items():
+        console.print(f"  {what}: {address}", highlight=False, soft_wrap=True)
+    console.print("Start a runbook by hand on a healthy node:", highlight=False)
+    given = f'{{"node": "{node}", "reason": "try it", "operator": "{os.environ.get("USER", "me")}"}}'
+    console.print(
+        f"  temporal workflow start --address {testbed.temporal.address} --type NodeRemediation "
+        f"--task-queue remediation --workflow-id node/{CLUSTER}/{node} --input '{given}'",
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(f"  (`temporal` is {_temporal_program()})", highlight=False, soft_wrap=True)
+
+
+def _temporal_program() -> Path:
+    return Path(sys.executable).with_name("temporal")
