@@ -7,6 +7,8 @@ twice, except `reboot_instance` and `run_node_task` of a reset, whose notes say 
 
 from abc import ABC, abstractmethod
 
+from temporalio import activity
+
 from gpu_runbooks.activities.model import (
     AwaitReboot,
     BlockNode,
@@ -37,7 +39,6 @@ from gpu_runbooks.activities.model import (
     UnblockNode,
     UnblockResult,
 )
-from temporalio import activity
 
 
 class ClusterActivities(ABC):

@@ -7,11 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
-from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
-from gpu_runbooks.activities.temporal import Temporal
-from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
-from gpu_runbooks.workflows.node_remediation import NodeRemediation
-from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
 from incident.fakes import World
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
@@ -19,6 +14,12 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
+
+from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
+from gpu_runbooks.activities.temporal import Temporal
+from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
 
 
 @pytest.fixture

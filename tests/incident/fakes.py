@@ -8,6 +8,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from incident.plans import identity, plan
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
 from gpu_runbooks.activities import errors, model
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
 from gpu_runbooks.activities.model import (
@@ -27,9 +31,6 @@ from gpu_runbooks.activities.model import (
     TestPodResult,
     UnblockResult,
 )
-from incident.plans import identity, plan
-from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 
 class World(ClusterActivities, CloudActivities):

@@ -1,6 +1,8 @@
 """Guard, validation and slots as tables."""
 
 import pytest
+from incident.plans import identity
+
 from gpu_runbooks.activities.model import (
     ExpectedHardware,
     GpuFacts,
@@ -11,7 +13,6 @@ from gpu_runbooks.activities.model import (
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.slots import Slots
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
-from incident.plans import identity
 
 P5 = ExpectedHardware(instance_type="p5.48xlarge", gpus=8, efa_interfaces=32, nvlink=True)
 

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from incident.plans import T0, fault, identity, report
+
 from gpu_runbooks.activities.model import RungName
 from gpu_runbooks.workflows.incident import Act, Incident, Outcome
 from gpu_runbooks.workflows.ladder import (
@@ -17,7 +19,6 @@ from gpu_runbooks.workflows.ladder import (
     Validate,
     next_step,
 )
-from incident.plans import T0, fault, identity, report
 
 
 def incident(ladder: str = "reset", **changes) -> Incident:

@@ -5,10 +5,6 @@ from datetime import timedelta
 
 import pytest
 from google.protobuf.empty_pb2 import Empty
-from gpu_runbooks.activities.model import BlockMarker
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
-from gpu_runbooks.workflows.audit import Result, Status
-from gpu_runbooks.workflows.incident import Outcome, Phase
 from incident.conftest import until, workers
 from incident.fakes import World
 from incident.plans import T0, fault, identity, report
@@ -19,6 +15,11 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy
+
+from gpu_runbooks.activities.model import BlockMarker
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
+from gpu_runbooks.workflows.audit import Result, Status
+from gpu_runbooks.workflows.incident import Outcome, Phase
 
 NODE = incident_id("test", "n1")
 

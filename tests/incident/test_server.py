@@ -4,14 +4,15 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
-from gpu_runbooks.workflows.audit import Result, Status
 from incident.conftest import dev_server, until, workers
 from incident.fakes import World
 from incident.plans import fault, identity, report
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+from gpu_runbooks.workflows.audit import Result, Status
 
 WHOLE_LADDER = {"resets": ["failed"], "reboots": ["unproven"]}
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+
 from gpu_runbooks.activities.kubernetes import Object
 from testbed.build import path_of
 from testbed.control_plane import ControlPlane

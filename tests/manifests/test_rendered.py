@@ -4,10 +4,11 @@ import json
 import re
 
 import pytest
+from manifests.conftest import MANIFESTS
+
 from gpu_runbooks.activities import names
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.policy_file import load_policy
-from manifests.conftest import MANIFESTS
 
 ROLES = {"intake", "controller", "cluster-worker", "cloud-worker", "node-agent"}
 OF_LIBRARIES = {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "LD_LIBRARY_PATH"}

@@ -3,8 +3,9 @@
 import ctypes
 
 import pytest
-from gpu_runbooks.workers.node_agent.nvml import Nvml
 from node_agent.cluster import MANIFESTS
+
+from gpu_runbooks.workers.node_agent.nvml import Nvml
 from testbed.gpus import (
     ResetAnswer,
     change_node,

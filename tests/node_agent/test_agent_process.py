@@ -7,10 +7,11 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
+from node_agent.cluster import TASKS, agent_node, condition, create_task, delete, end_of, phase, until
+
 from gpu_runbooks.activities.names import HEALTHY_CONDITION
 from gpu_runbooks.workers.node_agent import agent
 from gpu_runbooks.workers.settings import Settings
-from node_agent.cluster import TASKS, agent_node, condition, create_task, delete, end_of, phase, until
 from testbed.gpus import ResetAnswer, change_gpu, change_node, environment, healthy_gpus, read_state
 
 AGENT = """

@@ -4,10 +4,11 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from node_agent.cluster import agent_node, condition, until
+
 from gpu_runbooks.activities.names import HEALTHY_CONDITION
 from gpu_runbooks.workers.node_agent.health import HealthLoop
 from gpu_runbooks.workers.node_agent.probe import Probe
-from node_agent.cluster import agent_node, condition, until
 from testbed.gpus import Presence, change_gpu, change_node
 
 

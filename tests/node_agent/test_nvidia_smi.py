@@ -6,6 +6,7 @@ import signal
 from pathlib import Path
 
 import pytest
+
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, ToolAnswer, classify
 
 IN_USE = """The following GPUs could not be reset:

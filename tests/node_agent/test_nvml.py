@@ -3,6 +3,7 @@
 import shutil
 
 import pytest
+
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, count_efa_interfaces
 from testbed.gpus import (
     Presence,

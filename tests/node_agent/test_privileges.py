@@ -4,8 +4,6 @@ import asyncio
 import itertools
 
 import pytest
-from gpu_runbooks.activities import names
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from node_agent.cluster import (
     PODS,
     STRATEGIC,
@@ -17,6 +15,9 @@ from node_agent.cluster import (
     delete,
     new_task,
 )
+
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 
 OWN_CONDITION = {
     "type": names.HEALTHY_CONDITION,

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe
 from testbed.gpus import change_node

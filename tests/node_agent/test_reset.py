@@ -1,6 +1,7 @@
 """The reset on simulated GPUs: refused, carried out, and believed only when NVML shows it."""
 
 import pytest
+
 from gpu_runbooks.activities.model import HardwareFacts
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe

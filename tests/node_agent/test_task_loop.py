@@ -4,12 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
+from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
+
 from gpu_runbooks.activities.model import HardwareFacts
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Resetter
 from gpu_runbooks.workers.node_agent.tasks import TaskLoop
-from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
 from testbed.control_plane import NAMESPACE
 from testbed.gpus import ResetAnswer, change_gpu, change_node, healthy_gpus, read_state
 

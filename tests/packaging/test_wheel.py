@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from testbed.build import cache
 
 ROOT = Path(__file__).parents[2]
