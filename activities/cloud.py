@@ -1,0 +1,47 @@
+"""The activities of queue `cloud`. What each does is in the module of its name."""
+
+from temporalio import activity
+
+from gpu_runbooks.activities import auto_scaling, ec2
+from gpu_runbooks.activities.auto_scaling import SEEN_GOING
+from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.contracts import CloudActivities
+from gpu_runbooks.activities.heartbeat import beating
+from gpu_runbooks.activities.model import (
+    ConfirmReplacement,
+    RebootInstance,
+    RebootRequested,
+    ReplaceInstance,
+    ReplacementConfirmed,
+    ReplaceRequested,
+)
+
+
+class Cloud(CloudActivities):
+    """Needs AWS clients with the cloud worker's role."""
+
+    def __init__(self, aws: Aws) -> None:
+        self._aws = aws
+
+    @activity.defn
+    async def reboot_instance(self, request: RebootInstance) -> RebootRequested:
+        async with beating():
+            return await ec2.reboot_instance(self._aws, request)
+
+    @activity.defn
+    async def replace_instance(self, request: ReplaceInstance) -> ReplaceRequested:
+        earlier = _earlier_progress()
+        async with beating() as beat:
+            return await auto_scaling.replace_instance(self._aws, request, beat, earlier_group=earlier)
+
+    @activity.defn
+    async def confirm_replacement(self, request: ConfirmReplacement) -> ReplacementConfirmed:
+        seen_going = _earlier_progress() == SEEN_GOING
+        async with beating() as beat:
+            return await auto_scaling.confirm_replacement(self._aws, request, beat, seen_going=seen_going)
+
+
+def _earlier_progress() -> str:
+    """What an earlier attempt of this activity told in its last heartbeat; empty for nothing."""
+    details = activity.info().heartbeat_details if activity.in_activity() else ()
+    return str(details[0]) if details else ""
