@@ -62,8 +62,8 @@ class Written(BaseModel):
 
 
 class Intake(Written):
-    node_labels: Annotated[tuple[str, ...], Field(min_length=1)] = ("node",)
-    """Labels of an alert that may hold the node's name, in the order in which they are tried."""
+    node_labels: Annotated[tuple[str, ...], Field(min_length=1)] = ("node", "kubernetes_node", "Hostname")
+    """Labels of an alert that may hold the node's name; the first that it carries must be a Node's name."""
 
 
 class Budget(Written):
