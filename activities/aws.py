@@ -68,7 +68,7 @@ class Aws:
     def connect(cls, *, read_seconds: float = READ_SECONDS) -> "Aws":
         """Make the clients; nothing is called yet.
 
-        Raises FORBIDDEN where the environment names no region: a person must set `AWS_REGION`.
+        Raises `RuntimeError` where the environment names no region.
         """
         reads = _config(read_seconds, READ_ATTEMPTS)
         once = _config(read_seconds, 1)
@@ -81,7 +81,7 @@ class Aws:
                 autoscaling_once=session.client("autoscaling", config=once),
             )
         except NoRegionError as error:
-            raise errors.refusal(errors.FORBIDDEN, f"{error} Set AWS_REGION for the cloud worker") from error
+            raise RuntimeError(f"{error} Set AWS_REGION to the region of the nodes") from error
 
 
 def _config(read_seconds: float, attempts: int) -> Config:
