@@ -187,7 +187,7 @@ def pci_address(value: str) -> str | None:
 
 
 def _summary(annotations: Mapping[str, str]) -> str:
-    """One line of plain text: it is shown in the Temporal UI, which renders Markdown."""
+    """One line of plain text: the Temporal UI shows it as Markdown, where a link or image could be loaded."""
     text = next((annotations[name] for name in SUMMARY_ANNOTATIONS if annotations.get(name, "").strip()), "")
     line = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
-    return line.replace("](", "] (")[:LONGEST_SUMMARY]
+    return line.replace("](", "] (").replace("<", "< ")[:LONGEST_SUMMARY]

@@ -118,7 +118,7 @@ class Incidents:
         self, workflow_id: str, report: FaultReport, note: str
     ) -> WithStartWorkflowOperation[object, object]:
         fault, plan = report.fault, report.plan
-        return WithStartWorkflowOperation(
+        start: WithStartWorkflowOperation[object, object] = WithStartWorkflowOperation(
             "NodeRemediation",
             {"report": report.model_dump(mode="json")},
             id=workflow_id,
@@ -129,6 +129,9 @@ class Incidents:
             search_attributes=opening(self._cluster, plan, fault),
             memo={FIRST_FAULT: fault.fingerprint},
         )
+        # A failed call also fails this future, which nobody here awaits: asyncio would log each as an error.
+        start._workflow_handle.add_done_callback(lambda handle: handle.cancelled() or handle.exception())  # noqa: SLF001
+        return start
 
     async def _latest(self, workflow_id: str) -> WorkflowExecutionDescription | None:
         """The latest incident of a node, open or closed; None where there was none within the retention."""

@@ -1,0 +1,40 @@
+"""The far side of the intake: a workflow that answers as `NodeRemediation` does, and ends when told."""
+
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError
+
+
+@workflow.defn(name="NodeRemediation")
+class StandIn:
+    @workflow.init
+    def __init__(self, raw: dict[str, Any]) -> None:
+        self._fingerprints = [raw["report"]["fault"]["fingerprint"]]
+        self._machine = raw["report"]["plan"]["identity"]["provider_id"]
+        self._over = False
+
+    @workflow.run
+    async def run(self, raw: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - read in __init__
+        await workflow.wait_condition(lambda: self._over)
+        return {"outcome": "returned", "fingerprints": self._fingerprints}
+
+    @workflow.update
+    def report_fault(self, report: dict[str, Any]) -> str:
+        self._fingerprints.append(report["fault"]["fingerprint"])
+        return "joined"
+
+    @report_fault.validator
+    def _validate(self, report: dict[str, Any]) -> None:
+        if report["fault"]["fingerprint"] in self._fingerprints:
+            raise ApplicationError("known", type="Known")
+        if report["plan"]["identity"]["provider_id"] != self._machine:
+            raise ApplicationError("about another machine", type="OtherMachine")
+
+    @workflow.signal
+    def end(self) -> None:
+        self._over = True
+
+    @workflow.query
+    def fingerprints(self) -> list[str]:
+        return self._fingerprints

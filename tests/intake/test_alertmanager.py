@@ -1,0 +1,238 @@
+"""Notifications to faults: tables. B numbers name failures that operators of such systems reported."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from intake.alerts import RECEIVED, alert, notification
+
+from gpu_runbooks.activities.model import Entity, Fault, FaultSource
+from gpu_runbooks.workers.alertmanager import (
+    LONGEST_SUMMARY,
+    Alert,
+    AlertIgnored,
+    AlertRefused,
+    MalformedError,
+    fault_of,
+    is_node_name,
+    pci_address,
+    read_webhook,
+    target_of,
+)
+from gpu_runbooks.workflows.policy import Intake
+
+LABELS = Intake().node_labels
+NODES = {"gpu-a1", "gpu-a2"}
+UUID = "GPU-00000000-0000-4000-8000-000000000003"
+
+
+def parsed(**changes: Any) -> Alert:
+    return Alert.model_validate_json(json.dumps(alert(**changes)))
+
+
+def fault(**changes: Any) -> Fault:
+    return fault_of(parsed(**changes), RECEIVED)
+
+
+class TestReading:
+    def test_a_notification_is_its_alerts_and_how_many_were_cut_off(self) -> None:
+        """B03: the tail is cut for good, and only the counter tells."""
+        body = notification(alert(node="gpu-a1"), alert(node="gpu-a2"), truncatedAlerts=38)
+
+        webhook = read_webhook(json.dumps(body).encode())
+
+        assert [each.labels["node"] for each in webhook.alerts] == ["gpu-a1", "gpu-a2"]
+        assert webhook.truncated_alerts == 38
+
+    @pytest.mark.parametrize(
+        ("body", "complaint"),
+        [
+            (b"", "body: Invalid JSON"),
+            (b"not json", "body: Invalid JSON"),
+            (b"[]", "body: Input should be an object"),
+            (b"[" * 100_000, "body: Invalid JSON"),
+            (b"{}", "version: Field required"),
+            (json.dumps(notification(alerts=None)).encode(), "alerts: Input should be"),
+            (json.dumps(notification(version="3")).encode(), "version: Input should be '4'"),
+            (json.dumps(notification({"status": "firing"})).encode(), "alerts.0.labels: Field required"),
+            (
+                json.dumps(notification(alert(status="suppressed"))).encode(),
+                "alerts.0.status: Input should be",
+            ),
+            (json.dumps(notification(alert(onset="0001-01-01T00:00:00Z"))).encode(), "alerts.0.startsAt"),
+            (json.dumps(notification(alert(onset="2026-03-01T10:00:00"))).encode(), "should have timezone"),
+            (json.dumps(notification(alert() | {"startsAt": 0})).encode(), "alerts.0.startsAt"),
+            (json.dumps(notification(alert(fingerprint=""))).encode(), "alerts.0.fingerprint"),
+            (json.dumps(notification(alert() | {"labels": {"xid": 79}})).encode(), "alerts.0.labels.xid"),
+        ],
+    )
+    def test_what_is_no_notification_names_the_wrong_field(self, body: bytes, complaint: str) -> None:
+        """B06: malformed is 400, whatever is wrong with it."""
+        with pytest.raises(MalformedError) as raised:
+            read_webhook(body)
+
+        assert complaint in str(raised.value)
+        assert len(str(raised.value)) < 1000
+
+    def test_a_firing_group_does_not_make_a_resolved_alert_fire(self) -> None:
+        """B01: the group fires as long as one member does; a label named status means nothing."""
+        resolved = alert(status="resolved", node="gpu-a2") | {
+            "labels": {"status": "firing", "node": "gpu-a2"}
+        }
+        first, second = read_webhook(json.dumps(notification(alert(node="gpu-a1"), resolved)).encode()).alerts
+
+        assert fault_of(first, RECEIVED).source is FaultSource.ALERT
+        with pytest.raises(AlertIgnored, match="hint only"):
+            fault_of(second, RECEIVED)
+
+
+class TestTarget:
+    @pytest.mark.parametrize(
+        ("labels", "node"),
+        [
+            ({"node": "gpu-a1"}, "gpu-a1"),
+            ({"Hostname": "gpu-a1", "instance": "10.4.7.22:9400"}, "gpu-a1"),
+            ({"kubernetes_node": "gpu-a2"}, "gpu-a2"),
+            ({"node": "gpu-a1", "Hostname": "nvidia-dcgm-exporter-k7x2q"}, "gpu-a1"),
+            ({"node": "gpu-a1", "Hostname": "gpu-a1"}, "gpu-a1"),
+        ],
+    )
+    def test_one_live_node_is_named(self, labels: dict[str, str], node: str) -> None:
+        """B08: by a label of the policy's list, verified against the nodes that exist."""
+        assert target_of(parsed(**labels), LABELS, NODES) == node
+
+    @pytest.mark.parametrize(
+        ("labels", "reason"),
+        [
+            ({"Hostname": "nvidia-dcgm-exporter-k7x2q", "instance": "10.4.7.21:9400"}, "no Node has exactly"),
+            ({"node": "gpu-a1.eu-north-1.compute.internal"}, "no Node has exactly"),
+            ({"instance": "10.4.7.23:9400"}, "an address with a port is no name"),
+            ({"instance": "gpu-a1:9400"}, "an address with a port is no name"),
+            ({"kubernetes_node": "gpu-a9-deleted"}, "no Node has exactly"),
+            ({"node": "gpu-a9-deleted", "Hostname": "gpu-a1"}, "label node says 'gpu-a9-deleted'"),
+            (
+                {"node": "gpu-a1", "Hostname": "gpu-a2"},
+                "node says node gpu-a1, label Hostname says node gpu-a2",
+            ),
+            ({"node": "GPU-A1"}, "no Node has exactly"),
+            ({"node": " gpu-a1"}, "no Node has exactly"),
+            ({"node": "gpu-a1:9400"}, "no Node has exactly"),
+            ({"job": "dcgm-exporter"}, "no label names a node"),
+            ({}, "no label names a node"),
+        ],
+    )
+    def test_nothing_is_guessed(self, labels: dict[str, str], reason: str) -> None:
+        """B08, and B12: an alert of absent() names nobody."""
+        with pytest.raises(AlertRefused) as raised:
+            target_of(parsed(**labels), LABELS, NODES)
+
+        assert reason in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("name", "valid"),
+        [
+            ("gpu-a1", True),
+            ("ip-10-0-0-1.ec2.internal", True),
+            ("10.4.7.22", True),
+            ("", False),
+            ("gpu-a1/status", False),
+            ("../secrets", False),
+            ("gpu-a1?watch=1", False),
+            ("gpu a1", False),
+            ("-gpu", False),
+            ("gpu..a1", False),
+            ("gpu-a1\n", False),
+            ("a" * 254, False),
+        ],
+    )
+    def test_only_a_node_name_is_asked_for(self, name: str, valid: bool) -> None:
+        assert is_node_name(name) is valid
+
+
+class TestFault:
+    @pytest.mark.parametrize(
+        ("xid", "code"),
+        [("79", "79"), (" 79", "79"), ("79.0", "79"), ("079", "79"), ("79,94", "79,94"), ("Xid79", "Xid79")],
+    )
+    def test_an_xid_has_one_spelling(self, xid: str, code: str) -> None:
+        found = fault(xid=xid)
+
+        assert (found.source, found.code) == (FaultSource.XID, code)
+
+    @pytest.mark.parametrize("xid", ["", "  "])
+    def test_without_an_xid_the_alert_is_the_code(self, xid: str) -> None:
+        assert (fault(xid=xid).source, fault(xid=xid).code) == (FaultSource.ALERT, "GpuXidCritical")
+
+    def test_xid_zero_is_none(self) -> None:
+        with pytest.raises(AlertIgnored, match="xid 0"):
+            fault(xid="0")
+
+    @pytest.mark.parametrize("labels", [{"alertname": ""}, {"alertname": "a" * 129}, {"xid": "é" * 65}])
+    def test_a_fault_without_a_usable_code_is_refused(self, labels: dict[str, str]) -> None:
+        with pytest.raises(AlertRefused):
+            fault(**labels)
+
+    @pytest.mark.parametrize(
+        ("labels", "entity"),
+        [
+            ({}, Entity()),
+            ({"UUID": UUID}, Entity(kind="gpu", uuid=UUID)),
+            ({"gpu_uuid": UUID.lower().replace("gpu-", "GPU-")}, Entity(kind="gpu", uuid=UUID)),
+            ({"pci_bus_id": "00000000:4C:00.0"}, Entity(kind="gpu", pci_address="0000:4c:00")),
+            (
+                {"UUID": UUID, "pci_address": "0000:4c:00.0"},
+                Entity(kind="gpu", uuid=UUID, pci_address="0000:4c:00"),
+            ),
+            ({"UUID": "MIG-00000000-0000-4000-8000-000000000003"}, Entity()),
+            ({"UUID": "3"}, Entity()),
+            ({"UUID": UUID, "gpu_uuid": UUID.replace("3", "4")}, Entity()),
+            ({"pci_bus_id": "00000000:4C:00.0", "pci_address": "00000000:5D:00.0"}, Entity()),
+        ],
+    )
+    def test_the_gpu_that_the_labels_name(self, labels: dict[str, str], entity: Entity) -> None:
+        assert fault(**labels).entity == entity
+
+    @pytest.mark.parametrize(
+        ("written", "address"),
+        [
+            ("00000000:4C:00.0", "0000:4c:00"),
+            ("0000:4c:00.0", "0000:4c:00"),
+            ("PCI:0000:4c:00", "0000:4c:00"),
+            ("4c:00.0", "0000:4c:00"),
+            ("00010000:4c:00.0", None),
+            ("0001:4c:00", "0001:4c:00"),
+            ("4c", None),
+            ("0000:4c:00.0; rm", None),
+        ],
+    )
+    def test_pci_addresses(self, written: str, address: str | None) -> None:
+        assert pci_address(written) == address
+
+    def test_the_same_onset_is_the_same_fault_and_a_new_one_is_another(self) -> None:
+        """B04: identity is alert and onset; when and by which replica it was sent does not count."""
+        later = fault_of(parsed(), RECEIVED + timedelta(hours=2))
+
+        assert later.fingerprint == fault().fingerprint
+        assert fault(onset="2026-03-01T10:00:00.123456Z").fingerprint == fault().fingerprint
+        assert fault(onset="2026-03-01T12:00:00.123456+02:00").fingerprint == fault().fingerprint
+        assert fault(onset="2026-03-01T10:00:01Z").fingerprint != fault().fingerprint
+        assert fault(fingerprint="f2").fingerprint != fault().fingerprint
+
+    def test_times_are_in_utc_and_never_in_the_future(self) -> None:
+        found = fault(onset="2026-03-01T11:59:59+02:00")
+        assert found.first_seen == datetime(2026, 3, 1, 9, 59, 59, tzinfo=UTC)
+        assert found.first_seen.utcoffset() == timedelta(0)
+
+        assert fault(onset="2027-01-01T00:00:00Z").first_seen == RECEIVED
+
+    def test_the_summary_is_one_short_line_without_links(self) -> None:
+        """B125: addresses are data; no page that renders the summary should load one."""
+        text = "line one\n\x1b[31m![x](http://192.0.2.1/) <img src=x> " + "y" * 1_000_000
+        annotated = Alert.model_validate_json(json.dumps(alert() | {"annotations": {"summary": text}}))
+
+        summary = fault_of(annotated, RECEIVED).summary
+
+        assert summary.startswith("line one [31m![x] (http://192.0.2.1/) < img src=x> yyy")
+        assert summary.isprintable()
+        assert len(summary) == LONGEST_SUMMARY
