@@ -35,6 +35,9 @@ UPDATE_SECONDS = 5.0
 
 READ_TIMEOUT = timedelta(seconds=3)
 
+AT_ONCE = 16
+"""Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
+
 FIRST_FAULT = "fault"
 """Memo of an incident: fingerprint of the fault in its input."""
 
@@ -63,6 +66,7 @@ class Incidents:
         self._client = client
         self._cluster = cluster
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._limit = asyncio.Semaphore(AT_ONCE)
 
     async def deliver(self, report: FaultReport, note: str = "") -> Delivered:
         """Make sure that the incident of the fault's node knows the fault.
@@ -73,7 +77,7 @@ class Incidents:
         workflow_id = incident_id(self._cluster, report.plan.identity.name)
         lock = self._locks.setdefault(workflow_id, asyncio.Lock())
         try:
-            async with lock:
+            async with lock, self._limit:
                 return await self._deliver(workflow_id, report, note)
         except ApplicationError as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error.message}") from error
