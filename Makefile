@@ -68,6 +68,10 @@ test: binaries ## Run all tests
 LOCK := uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 \
 	--no-annotate --no-header --no-emit-index-url
 
+.PHONY: histories
+histories: setup ## Record histories for the replay tests (keep those that are committed)
+	@PYTHONPATH=deploy:tests python -m incident.record_histories
+
 .PHONY: lock
 lock: ## Pin the dependencies anew, with hashes and no index address; the image gets the subset it runs with
 	$(LOCK) --group dev --output-file requirements.lock

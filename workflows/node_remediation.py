@@ -35,7 +35,7 @@ KNOWN = "Known"
 """Rejection of a fault that the incident has already: a repeat, not an error."""
 
 OTHER_MACHINE = "OtherMachine"
-"""Rejection of a fault of another instance than the incident's."""
+"""Rejection of a fault of another instance than the incident's: to be sent again when it is over."""
 
 NOT_NOW = "NotNow"
 """Rejection of a person's message that does not fit what the incident is doing."""
@@ -134,8 +134,13 @@ class NodeRemediation:
     @workflow.update(description="A fault of this node, from an intake")
     async def report_fault(self, report: FaultReport) -> str:
         await workflow.wait_condition(lambda: self._incident is not None)
-        self._open_incident().join(report, workflow.now())
-        return "joined"
+        incident = self._open_incident()
+        if _is_of(incident, report):
+            incident.join(report, workflow.now())
+            return "joined"
+        provider_id = report.plan.identity.provider_id
+        incident.end(Outcome.EXPIRED, f"node {incident.target.name} is another machine now: {provider_id}")
+        return "expired"
 
     @report_fault.validator
     def _validate_report_fault(self, report: FaultReport) -> None:
@@ -143,10 +148,10 @@ class NodeRemediation:
             raise ApplicationError("this fault is part of the incident already", type=KNOWN)
         if self._incident is None:
             return
-        machines = {self._incident.plan.identity.provider_id, self._incident.target.provider_id}
-        if report.plan.identity.provider_id not in machines:
+        # One that waits for a person would wait for ever for a machine that is gone: it makes room.
+        if not _is_of(self._incident, report) and self._incident.phase is not Phase.NEEDS_OPERATOR:
             raise ApplicationError(
-                f"the incident is about {', '.join(sorted(machines))}, "
+                f"the incident is about {self._incident.target.provider_id}, "
                 f"the fault about {report.plan.identity.provider_id}",
                 type=OTHER_MACHINE,
             )
@@ -241,6 +246,12 @@ class NodeRemediation:
         incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
         incident.question = None
         return incident
+
+
+def _is_of(incident: Incident, report: FaultReport) -> bool:
+    """Whether a fault is of the incident's machine: the one that broke, or its replacement."""
+    machines = {incident.plan.identity.provider_id, incident.target.provider_id}
+    return report.plan.identity.provider_id in machines
 
 
 def _attempts(incident: Incident, rung: RungName) -> int:

@@ -52,7 +52,8 @@ async def reset_gpu(incident: Incident, step: Repair) -> Proof:
         gpu_uuid=uuid,
         gpu_pci_address=address,
     )
-    return Proof(result.outcome == "succeeded", f"{result.outcome}: {result.message}")
+    message = result.message.partition("\n")[0][:200]
+    return Proof(result.outcome == "succeeded", f"{result.outcome}: {message}")
 
 
 async def reboot(incident: Incident, step: Repair) -> Proof:

@@ -104,7 +104,7 @@ def _say_changes(rows: Rows, said: dict[str, str], console: Console) -> None:
         state = f"{incident.status.phase if incident.status else ''} {incident.acts}"
         if said.get(incident.node) != state:
             said[incident.node] = state
-            console.print(demo_view.plain(scenario, incident), highlight=False)
+            console.print(demo_view.plain(scenario, incident), highlight=False, soft_wrap=True)
 
 
 async def _untouched(testbed: Testbed, nodes: Sequence[str]) -> dict[str, object]:

@@ -75,7 +75,7 @@ SCENARIOS = (
         _no_spare_rows,
         "replaced",
         (
-            *("block", "drain", "!reset_gpu", "drain", "reboot", "!validate"),
+            *("block", "drain", "reset_gpu", "!validate", "drain", "reboot", "!validate"),
             *("drain", "replace", "validate", "return"),
         ),
     ),

@@ -155,3 +155,18 @@ async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server):
         described = await handle.describe()
         attributes = {pair.key.name: pair.value for pair in described.typed_search_attributes}
         assert attributes["RunbookOutcome"] == "aborted"
+
+
+async def test_an_incident_that_waits_for_a_person_makes_room_for_the_machine_that_took_the_name(server):
+    node = world("renamed", drains=["blocked"])
+    async with workers(server, node):
+        handle = await start(server, "renamed")
+        async with asyncio.timeout(20):
+            while (await handle.query("status", result_type=Status)).phase != "needs-operator":
+                await asyncio.sleep(0.05)
+        other = report(of=fault("79"), identity=identity("renamed", provider_id="aws:///z/i-other"))
+        assert await handle.execute_update("report_fault", other) == "expired"
+        result = await handle.result()
+        assert result.outcome == "expired"
+        assert "i-other" in result.reason
+        assert other.fault.fingerprint not in result.fingerprints

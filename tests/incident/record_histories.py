@@ -1,0 +1,52 @@
+"""Record the histories that later versions must still replay: `make histories`.
+
+A history that is committed stays: it stands for incidents that were open when a new version was deployed.
+Record anew only together with `workflow.patched`, or under new names.
+"""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from incident.conftest import dev_server, workers
+from incident.test_server import start, world
+
+HISTORIES = Path(__file__).with_name("histories")
+
+RECORDED = {
+    "reset": ("reset", {}),
+    "application": ("none", {}),
+    "dead-agent": ("reset", {"resets": ["not_started"]}),
+    "whole-ladder": ("reset", {"resets": ["failed"], "reboots": ["unproven"]}),
+    "unknown-reboot": ("reboot", {"reboots": ["unknown"]}),
+    "needs-operator": ("replace", {"replacements": ["refused"]}),
+}
+"""Name of each history, the ladder, and what the world does."""
+
+
+async def record() -> None:
+    HISTORIES.mkdir(exist_ok=True)
+    async with dev_server() as client:
+        for name, (ladder, script) in RECORDED.items():
+            node = world(name, **script)
+            async with workers(client, node):
+                handle = await start(client, name, ladder)
+                if name == "needs-operator":
+                    await _abort_when_asked(handle)
+                await handle.result()
+            history = await handle.fetch_history()
+            (HISTORIES / f"incident-{name}.json").write_text(history.to_json() + "\n")
+            sys.stdout.write(f"{name}: {len(history.events)} events\n")
+        budget = client.get_workflow_handle("budget/test/pool-reset")
+        (HISTORIES / "budget.json").write_text((await budget.fetch_history()).to_json() + "\n")
+
+
+async def _abort_when_asked(handle) -> None:
+    async with asyncio.timeout(30):
+        while (await handle.query("status"))["phase"] != "needs-operator":
+            await asyncio.sleep(0.05)
+    await handle.execute_update("abort", {"operator": "ana", "reason": "recorded"})
+
+
+if __name__ == "__main__":
+    asyncio.run(record())
