@@ -86,10 +86,10 @@ def next_step(incident: Incident, now: datetime) -> Step:
         return Tolerate(incident.not_before)
     if not incident.slot_held:
         return HoldSlot()
-    if not incident.blocked:
-        return Block(rungs[RungName.BLOCK])
     if incident.question is not None:
         return AskOperator(incident.question)
+    if not incident.blocked:
+        return Block(rungs[RungName.BLOCK])
     if incident.validated:
         return Return(rungs[RungName.RETURN])
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:

@@ -75,6 +75,15 @@ def test_a_slot_and_a_block_come_before_any_act():
     assert words(next_step(subject, T0)) == "reset_gpu 1"
 
 
+def test_a_refused_block_asks_a_person_before_it_is_tried_again():
+    subject = incident()
+    subject.slot_held = True
+    subject.question = "block_node: nodes is forbidden [Forbidden]"
+    assert isinstance(next_step(subject, T0), AskOperator)
+    subject.question = None
+    assert isinstance(next_step(subject, T0), Block)
+
+
 def test_a_blocked_node_without_a_slot_is_not_drained():
     subject = incident()
     subject.blocked = True
