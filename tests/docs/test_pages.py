@@ -1,0 +1,61 @@
+"""The pages say what the code does: links, the example of a policy, the table of Xids, phases and outcomes."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.workflows import catalogue
+from gpu_runbooks.workflows.incident import Outcome, Phase
+from gpu_runbooks.workflows.planning import LADDER_OF
+from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH
+from gpu_runbooks.workflows.policy_file import load_policy
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+POLICY = (ROOT / "docs" / "policy.md").read_text()
+OPERATING = (ROOT / "docs" / "operating.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_to_a_file(page):
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_policy_in_the_text_is_valid():
+    (example,) = re.findall(r"```yaml\n(.*?)```", POLICY, re.DOTALL)
+    assert load_policy(example).mode == "enforce"
+
+
+def test_the_table_of_xids_is_that_of_the_catalogue():
+    written = {}
+    for ladder, note, codes in re.findall(r"^\| `(\w+)`(, [^|]*)? \| ([\d, -]+) \|$", POLICY, re.MULTILINE):
+        for part in codes.split(", "):
+            first, _, last = part.partition("-")
+            for code in range(int(first), int(last or first) + 1):
+                assert code not in written, f"Xid {code} is written twice"
+                written[code] = (ladder, "application" in note)
+    known = catalogue.read_table(catalogue.TABLE.read_text())
+    ladders = {code: LADDER_OF[xid.first_rung] for code, xid in known.items()}
+    assert written == {
+        code: (ladder, ladder == NO_TOUCH and known[code].origin == "app") for code, ladder in ladders.items()
+    }
+
+
+def test_every_built_in_ladder_and_rung_is_named():
+    assert {f"`{name}`" for name in (*BUILT_IN_LADDERS, *RungName)} <= set(re.findall(r"`\w+`", POLICY))
+
+
+def test_every_phase_and_outcome_is_explained():
+    rows = "".join(re.findall(r"^\|([^|]+)\|", OPERATING, re.MULTILINE))
+    named = set(re.findall(r"`([\w-]+)`", rows))
+    assert named >= {*Phase, *Outcome} - {Phase.OPEN}  # nothing but the plan has been made in it
+
+
+def test_the_receiver_in_the_readme_is_yaml():
+    snippets = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (receiver,) = yaml.safe_load(snippets[0])["receivers"]
+    assert receiver["webhook_configs"][0]["url"].endswith("/alertmanager")
