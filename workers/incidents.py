@@ -27,7 +27,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gpu_runbooks.activities.model import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
-from gpu_runbooks.workflows.node_remediation import KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.node_remediation import EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.search_attributes import opening
 
 UPDATE_SECONDS = 5.0
@@ -53,7 +53,7 @@ class TemporalUnavailableError(Exception):
 class Delivered:
     """What became of a fault."""
 
-    status: Literal["started", "joined", "duplicate", "ignored"]
+    status: Literal["started", "joined", "duplicate"]
     workflow_id: str
     run_id: str
     reason: str = ""
@@ -112,10 +112,14 @@ class Incidents:
             return Delivered("started", workflow_id, started.run_id or "", "no worker has taken it up yet")
         run_id = update.workflow_run_id or ""
         try:
-            await update.result()
+            taken = await update.result()
         except WorkflowUpdateFailedError as error:
-            status, reason = _rejected(error, running=running)
-            return Delivered(status, workflow_id, run_id, reason)
+            return Delivered(_rejected(error, running=running), workflow_id, run_id)
+        if taken == EXPIRED:
+            raise TemporalUnavailableError(
+                f"{workflow_id} was about an earlier machine of that name and ends now; the fault is taken "
+                "when it is sent again"
+            )
         return Delivered("joined" if running else "started", workflow_id, run_id)
 
     def _start(
@@ -179,15 +183,13 @@ async def _is_first_fault(incident: WorkflowExecutionDescription, report: FaultR
     return (await incident.memo()).get(FIRST_FAULT) == report.fault.fingerprint
 
 
-def _rejected(
-    error: WorkflowUpdateFailedError, *, running: bool
-) -> tuple[Literal["started", "duplicate", "ignored"], str]:
-    """What a rejection by the incident means. Raises the error itself where the fault is not taken."""
+def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["started", "duplicate"]:
+    """What a rejection by the incident means. Raises where the fault is not taken."""
     cause = error.cause
-    if isinstance(cause, ApplicationError):
-        if cause.type == KNOWN:
-            return ("duplicate" if running else "started"), ""
-        if cause.type == OTHER_MACHINE:
-            return "ignored", cause.message
-        raise cause
-    raise TimeoutError(f"the update did not end: {cause!r}")
+    if not isinstance(cause, ApplicationError):
+        raise TimeoutError(f"the update did not end: {cause!r}")
+    if cause.type == KNOWN:
+        return "duplicate" if running else "started"
+    if cause.type == OTHER_MACHINE:
+        raise TemporalUnavailableError(f"to be sent again when that incident is over: {cause.message}")
+    raise cause

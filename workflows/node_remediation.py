@@ -37,6 +37,9 @@ KNOWN = "Known"
 OTHER_MACHINE = "OtherMachine"
 """Rejection of a fault of another instance than the incident's: to be sent again when it is over."""
 
+EXPIRED = "expired"
+"""Answer to a fault of the machine that took the name: this incident ends, and the fault opens its own."""
+
 NOT_NOW = "NotNow"
 """Rejection of a person's message that does not fit what the incident is doing."""
 
@@ -140,7 +143,7 @@ class NodeRemediation:
             return "joined"
         provider_id = report.plan.identity.provider_id
         incident.end(Outcome.EXPIRED, f"node {incident.target.name} is another machine now: {provider_id}")
-        return "expired"
+        return EXPIRED
 
     @report_fault.validator
     def _validate_report_fault(self, report: FaultReport) -> None:

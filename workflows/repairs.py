@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
-from gpu_runbooks.activities.errors import INSTANCE_NOT_RUNNING, INSTANCE_UNKNOWN
+from gpu_runbooks.activities.errors import BAD_INPUT, FORBIDDEN, INSTANCE_NOT_RUNNING, INSTANCE_UNKNOWN
 from gpu_runbooks.activities.model import (
     AwaitReboot,
     ClaimReplacement,
@@ -68,6 +68,8 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
         )
     except ActivityError as error:
         if is_cancelled_exception(error):
+            raise
+        if cause_type(error) in {FORBIDDEN, BAD_INPUT}:
             raise
         if cause_type(error) in {INSTANCE_UNKNOWN, INSTANCE_NOT_RUNNING}:
             return Proof(proven=False, text=in_words(error))

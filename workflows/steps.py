@@ -6,7 +6,13 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
-from gpu_runbooks.activities.errors import BLOCKED_BY_OTHER, NODE_CHANGED, NODE_NOT_FOUND
+from gpu_runbooks.activities.errors import (
+    BAD_INPUT,
+    BLOCKED_BY_OTHER,
+    FORBIDDEN,
+    NODE_CHANGED,
+    NODE_NOT_FOUND,
+)
 from gpu_runbooks.activities.model import (
     BlockNode,
     DrainNode,
@@ -179,7 +185,8 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     try:
         proof = await act(incident, step)
     except ActivityError as error:
-        if is_cancelled_exception(error):
+        # What only a person can mend is no reason for a stronger act.
+        if is_cancelled_exception(error) or cause_type(error) in {FORBIDDEN, BAD_INPUT}:
             raise
         proof = repairs.Proof(proven=False, text=in_words(error))
     if proof.target is not None:

@@ -1,4 +1,4 @@
-"""The pages say what the code does: links, the example of a policy, the table of Xids, phases and outcomes."""
+"""The pages say what the code does: links, the example policy, the table of Xids, phases and outcomes."""
 
 import re
 from pathlib import Path

@@ -45,7 +45,7 @@ class World(ClusterActivities, CloudActivities):
         """Outcomes of the coming drains; `drained` when used up."""
         self.resets: list[str] = []
         self.reboots: list[str] = []
-        """`proven`, `unproven`, `refused` or `unknown` (the call itself fails)."""
+        """`proven`, `unproven`, `refused`, `forbidden` or `unknown` (the call itself fails)."""
         self.replacements: list[str] = []
         self.validations: list[bool] = []
         self.pause: dict[str, asyncio.Event] = {}
@@ -140,6 +140,8 @@ class World(ClusterActivities, CloudActivities):
         outcome = self.reboots.pop(0) if self.reboots else "proven"
         if outcome == "refused":
             raise errors.refusal(errors.INSTANCE_NOT_RUNNING, "the instance is stopped")
+        if outcome == "forbidden":
+            raise errors.refusal(errors.FORBIDDEN, "not permitted to call RebootInstances")
         if outcome != "unproven":
             self.node = self.node.model_copy(update={"boot_id": f"{self.node.boot_id}+"})
         if outcome == "unknown":

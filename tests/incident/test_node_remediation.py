@@ -148,6 +148,30 @@ async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_bloc
         assert (await handle.result()).outcome is Outcome.REPLACED
 
 
+async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipping):
+    world = World(reboots=["forbidden"])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "reboot")
+            await until(lambda: "reboot" in world.calls)
+            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+                await asyncio.sleep(0.02)
+            assert world.acts == ["block", "drain", "reboot"]
+            assert "not permitted" in (await status(handle)).question
+            await handle.execute_update("retry", {"operator": "ana", "reason": "gave the role its right"})
+        assert (await handle.result()).outcome is Outcome.RETURNED
+    assert world.acts == [
+        "block",
+        "drain",
+        "reboot",
+        "reboot",
+        "await_reboot",
+        "validate",
+        "test_pod",
+        "unblock",
+    ]
+
+
 @pytest.mark.parametrize(
     ("update", "argument", "named"),
     [

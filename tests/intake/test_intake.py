@@ -145,7 +145,7 @@ class TestTaken:
 
         assert repeat["alerts"][0]["status"] == "duplicate"
 
-    async def test_a_fault_of_another_machine_is_not_this_incidents(
+    async def test_a_fault_of_another_machine_waits_until_this_incident_is_over(
         self, webhook: Webhook, admin: Kubernetes, node: str
     ) -> None:
         await webhook.post(alert(node=node, fingerprint="f1"))
@@ -156,8 +156,8 @@ class TestTaken:
 
         status, body = await webhook.post(alert(node=node, fingerprint="f2"))
 
-        assert status == 200
-        assert body["alerts"][0]["status"] == "ignored"
+        assert status == 503  # Alertmanager sends it again, and nothing is lost
+        assert body["alerts"][0]["status"] == "unavailable"
         assert "another machine" in body["alerts"][0]["reason"]
 
     async def test_what_was_cut_off_is_in_answer_and_audit(self, webhook: Webhook, node: str) -> None:
