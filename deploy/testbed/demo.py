@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -107,18 +108,32 @@ def _say_changes(rows: Rows, said: dict[str, str], console: Console) -> None:
             console.print(demo_view.plain(scenario, incident), highlight=False, soft_wrap=True)
 
 
-async def _untouched(testbed: Testbed, nodes: Sequence[str]) -> dict[str, object]:
+@dataclass(frozen=True)
+class Footprint:
+    """All that a runbook could change on a node: spec, metadata of people, and the pods."""
+
+    node: tuple[object, ...]
+    pods: frozenset[str]
+
+    def stands_in(self, later: "Footprint") -> bool:
+        """Whether nothing was changed or evicted since. Pods that left other nodes may have come."""
+        return self.node == later.node and self.pods <= later.pods
+
+
+async def _untouched(testbed: Testbed, nodes: Sequence[str]) -> dict[str, Footprint]:
     return {node: await _footprint(testbed, node) for node in nodes}
 
 
-async def _footprint(testbed: Testbed, node: str) -> object:
-    """All that a runbook could change on a node: spec, metadata of people, and the pods."""
+async def _footprint(testbed: Testbed, node: str) -> Footprint:
     subject = await testbed.fleet.node(node)
-    pods = sorted(pod["metadata"]["uid"] for pod in await testbed.fleet.pods_on(node))
-    return subject["spec"], subject["metadata"].get("annotations"), subject["metadata"]["labels"], pods
+    metadata = subject["metadata"]
+    return Footprint(
+        node=(subject["spec"], metadata.get("annotations"), metadata["labels"]),
+        pods=frozenset(pod["metadata"]["uid"] for pod in await testbed.fleet.pods_on(node)),
+    )
 
 
-async def _problems(testbed: Testbed, rows: Rows, before: dict[str, object]) -> list[str]:
+async def _problems(testbed: Testbed, rows: Rows, before: dict[str, Footprint]) -> list[str]:
     """What did not end as it should."""
     problems = [
         f"{incident.node}: {incident.outcome or 'still open'} by {incident.acts}, "
@@ -127,7 +142,8 @@ async def _problems(testbed: Testbed, rows: Rows, before: dict[str, object]) -> 
         if not demo_view.ended_right(scenario, incident)
     ]
     for scenario, incident in rows:
-        if not scenario.acts and await _footprint(testbed, incident.node) != before[incident.node]:
+        after = await _footprint(testbed, incident.node) if not scenario.acts else None
+        if after is not None and not before[incident.node].stands_in(after):
             problems.append(f"{incident.node} was touched, though the application was at fault")
     for action, expected in (("RebootInstances", 3), ("TerminateInstanceInAutoScalingGroup", 1)):
         calls = len(testbed.cloud.calls(action))

@@ -97,7 +97,7 @@ async def serve(port: int, kubeconfig: Path, log: Path) -> None:
     front = Front(DomainDispatcherApplication(create_backend_app), log, seen)
     server = make_server("127.0.0.1", port, front, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    while not kubeconfig.exists():  # noqa: ASYNC110 - a file has no event to wait for
+    while not kubeconfig.exists():
         await asyncio.sleep(0.1)
     os.environ["KUBECONFIG"] = str(kubeconfig)
     ec2 = boto3.client(
