@@ -167,7 +167,8 @@ async def drain(incident: Incident, rung: Rung) -> None:
         **until(deadline, started),
     )
     incident.drained = drained.outcome == "drained"
-    incident.drains = 0 if incident.drained else incident.drains + 1
+    if drained.outcome != "cancelled":  # the block or the node went away: the next look says which
+        incident.drains = 0 if incident.drained else incident.drains + 1
     incident.blockers = list(drained.blockers)
     proof = f"{drained.outcome}: {drained.gone} pods gone, {drained.skipped} skipped"
     if not incident.drained:

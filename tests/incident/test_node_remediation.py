@@ -130,6 +130,20 @@ async def test_a_node_that_cannot_be_drained_is_left_to_a_person_and_never_reset
         assert world.acts == ["block", "drain", *RESET[1:]]
 
 
+async def test_a_block_that_goes_away_in_mid_drain_ends_the_incident_as_released(skipping):
+    world = World(drains=["cancelled"])
+
+    def on_call(call: str) -> None:
+        if call == "drain":
+            world.marker = None
+
+    world.on_call = on_call
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        assert (await handle.result()).outcome is Outcome.RELEASED
+    assert world.acts == ["block", "drain", "unblock"]
+
+
 async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_block_and_slot(skipping):
     world = World(replacements=["refused"])
     async with workers(skipping.client, world):
