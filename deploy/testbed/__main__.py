@@ -54,6 +54,9 @@ def _up(nodes: int) -> int:
 
         with run_directory(running.file_of(os.getpid())) as directory:
             async with Testbed.start(directory, nodes=nodes) as testbed:
+                names = [node["metadata"]["name"] for node in await testbed.fleet.nodes()]
+                with Progress().step(f"Agents of {len(names)} nodes"):
+                    await asyncio.gather(*map(testbed.agents.start, names))
                 running.announce(directory, testbed.addresses())
                 for what, address in testbed.addresses().items():
                     print(f"  {what}: {address}")

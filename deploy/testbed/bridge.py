@@ -5,12 +5,13 @@ an instance becomes the reboot that kwok acts out on its Node.
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.nodes import identity_of
-from testbed.nodes import GPU_INSTANCE_TYPE, gpu_node, system_node
+from testbed.nodes import GPU_INSTANCE_TYPE, gpu_node, reboot_annotations, system_node
 
 REBOOT_SECONDS = 2
 """How long a node is down in a reboot. A p5.48xlarge takes minutes."""
@@ -39,7 +40,7 @@ class Bridge:
         self._kubernetes = kubernetes
         self._instances = instances
         self._changed = asyncio.Event()
-        self._reboots: asyncio.Queue[str] = asyncio.Queue()
+        self._reboots: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self._joined: dict[str, int] = {}
         """Highest number given to a node, by the prefix of its name."""
 
@@ -48,8 +49,8 @@ class Bridge:
         self._changed.set()
 
     def reboot(self, instance_id: str) -> None:
-        """EC2 was asked to reboot an instance."""
-        self._reboots.put_nowait(instance_id)
+        """EC2 was asked to reboot an instance. The boot id is drawn here, so that one call is one reboot."""
+        self._reboots.put_nowait((instance_id, str(uuid.uuid4())))
 
     async def run(self) -> None:
         """Keep in step until cancelled. The first instances join at once, later ones take their time."""
@@ -116,17 +117,17 @@ class Bridge:
 
     async def _restart_nodes(self) -> None:
         while True:
-            instance_id = await self._reboots.get()
+            instance_id, boot_id = await self._reboots.get()
             try:
-                await self._restart_node(instance_id)
+                await self._restart_node(instance_id, boot_id)
             except KubernetesError as error:
                 print(f"rebooting {instance_id} again in 1 s: {error}", flush=True)
                 await asyncio.sleep(1)
-                self._reboots.put_nowait(instance_id)
+                self._reboots.put_nowait((instance_id, boot_id))
 
-    async def _restart_node(self, instance_id: str) -> None:
+    async def _restart_node(self, instance_id: str, boot_id: str) -> None:
         """Ask kwok for the reboot. Of an instance without a Node nothing is to be seen."""
-        body = {"metadata": {"annotations": {"gpu-runbooks.dev/reboot": str(REBOOT_SECONDS)}}}
+        body = {"metadata": {"annotations": reboot_annotations(REBOOT_SECONDS, boot_id)}}
         for node in await self._kubernetes.items("/api/v1/nodes"):
             if identity_of(node).instance_id == instance_id:
                 path = f"/api/v1/nodes/{node['metadata']['name']}"

@@ -65,3 +65,8 @@ def _node(name: str, instance_id: str, instance_type: str, zone: str, capacity: 
             },
         },
     }
+
+
+def reboot_annotations(seconds: int, boot_id: str) -> dict[str, str]:
+    """Annotations that ask kwok to reboot a Node into this boot; see stages/nodes.yaml."""
+    return {"gpu-runbooks.dev/reboot": str(seconds), "gpu-runbooks.dev/reboot-to": boot_id}

@@ -1,9 +1,10 @@
 """A Temporal server with skipped time, and workers over a scripted world."""
 
 import asyncio
+import functools
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,8 @@ async def server() -> AsyncIterator[Client]:
         yield client
 
 
-@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
-def cached_workflows(request) -> int:
-    """With 0, each workflow task replays the history from its start: the cheapest test of determinism."""
-    return request.param
-
-
 @asynccontextmanager
-async def workers(client: Client, world: World, cached_workflows: int = 1000) -> AsyncIterator[None]:
+async def running_workers(client: Client, world: World, cached_workflows: int = 1000) -> AsyncIterator[None]:
     """One worker per queue, as the roles run them."""
     temporal = Temporal(client)
     async with AsyncExitStack() as stack:
@@ -86,6 +81,18 @@ async def workers(client: Client, world: World, cached_workflows: int = 1000) ->
         ):
             await stack.enter_async_context(worker)
         yield
+
+
+Workers = Callable[[Client, World], AbstractAsyncContextManager[None]]
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed"])
+def workers(request: pytest.FixtureRequest) -> Workers:
+    """Runs the whole suite twice. With no cache, each workflow task replays the history from its start.
+
+    That is the cheapest test of determinism there is.
+    """
+    return functools.partial(running_workers, cached_workflows=request.param)
 
 
 async def until(condition, *, seconds: float = 20) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from incident.conftest import dev_server, workers
+from incident.conftest import dev_server, running_workers
 from incident.test_server import start, world
 
 HISTORIES = Path(__file__).with_name("histories")
@@ -29,7 +29,7 @@ async def record() -> None:
     async with dev_server() as client:
         for name, (ladder, script) in RECORDED.items():
             node = world(name, **script)
-            async with workers(client, node):
+            async with running_workers(client, node):
                 handle = await start(client, name, ladder)
                 if name == "needs-operator":
                     await _abort_when_asked(handle)

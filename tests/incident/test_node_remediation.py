@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from google.protobuf.empty_pb2 import Empty
-from incident.conftest import until, workers
+from incident.conftest import until
 from incident.fakes import World
 from incident.plans import T0, fault, identity, report
 from temporalio.client import (
@@ -100,11 +100,9 @@ async def slots(client: Client):
         "stopped instance",
     ],
 )
-async def test_the_ladder_is_climbed_to_its_proven_end(
-    skipping, cached_workflows, ladder, script, acts, outcome
-):
+async def test_the_ladder_is_climbed_to_its_proven_end(skipping, workers, ladder, script, acts, outcome):
     world = World(**script)
-    async with workers(skipping.client, world, cached_workflows):
+    async with workers(skipping.client, world):
         handle = await start(skipping.client, ladder)
         result = await handle.result()
         assert world.acts == acts
@@ -113,7 +111,7 @@ async def test_the_ladder_is_climbed_to_its_proven_end(
             assert (await slots(skipping.client))["holders"] == []
 
 
-async def test_a_node_that_cannot_be_drained_is_left_to_a_person_and_never_reset(skipping):
+async def test_a_node_that_cannot_be_drained_is_left_to_a_person_and_never_reset(skipping, workers):
     world = World(drains=["blocked"])
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -130,7 +128,7 @@ async def test_a_node_that_cannot_be_drained_is_left_to_a_person_and_never_reset
         assert world.acts == ["block", "drain", *RESET[1:]]
 
 
-async def test_a_block_that_goes_away_in_mid_drain_ends_the_incident_as_released(skipping):
+async def test_a_block_that_goes_away_in_mid_drain_ends_the_incident_as_released(skipping, workers):
     world = World(drains=["cancelled"])
 
     def on_call(call: str) -> None:
@@ -144,11 +142,11 @@ async def test_a_block_that_goes_away_in_mid_drain_ends_the_incident_as_released
     assert world.acts == ["block", "drain", "unblock"]
 
 
-async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_block_and_slot(skipping):
+async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_block_and_slot(skipping, workers):
     world = World(replacements=["refused"])
     async with workers(skipping.client, world):
-        handle = await start(skipping.client, "replace")
-        await skipping.sleep(timedelta(hours=13))
+        handle = await start(skipping.client, "replace", operator_reminder=timedelta(minutes=10))
+        await skipping.sleep(timedelta(minutes=35))
         seen = await status(handle)
         assert seen.phase is Phase.NEEDS_OPERATOR
         assert "no rung left" in seen.question
@@ -162,7 +160,7 @@ async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_bloc
         assert (await handle.result()).outcome is Outcome.REPLACED
 
 
-async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipping):
+async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipping, workers):
     world = World(reboots=["forbidden"])
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -196,7 +194,9 @@ async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipp
         ("escalate_to", {"operator": "ana", "reason": "x", "rung": "hammer"}, "rung"),
     ],
 )
-async def test_a_message_that_does_not_fit_is_refused_with_the_reason(skipping, update, argument, named):
+async def test_a_message_that_does_not_fit_is_refused_with_the_reason(
+    skipping, workers, update, argument, named
+):
     world = World(pause={"drain": asyncio.Event()})
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -209,7 +209,7 @@ async def test_a_message_that_does_not_fit_is_refused_with_the_reason(skipping, 
         assert (await handle.result()).outcome is Outcome.RETURNED
 
 
-async def test_abort_ends_after_the_current_step_and_keeps_the_block(skipping):
+async def test_abort_ends_after_the_current_step_and_keeps_the_block(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -225,9 +225,9 @@ async def test_abort_ends_after_the_current_step_and_keeps_the_block(skipping):
         assert (await slots(skipping.client))["holders"] == []
 
 
-async def test_a_cancelled_incident_keeps_the_block_and_returns_the_slot(skipping, cached_workflows):
+async def test_a_cancelled_incident_keeps_the_block_and_returns_the_slot(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
-    async with workers(skipping.client, world, cached_workflows):
+    async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client)
             await until(lambda: "drain" in world.calls)
@@ -241,7 +241,7 @@ async def test_a_cancelled_incident_keeps_the_block_and_returns_the_slot(skippin
         assert "reset" not in world.calls
 
 
-async def test_a_fault_during_validation_is_not_lost(skipping):
+async def test_a_fault_during_validation_is_not_lost(skipping, workers):
     world = World(pause={"test_pod": asyncio.Event()})
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -259,7 +259,7 @@ async def test_a_fault_during_validation_is_not_lost(skipping):
     assert "late" in result.fingerprints
 
 
-async def test_update_with_start_begins_one_incident_and_the_next_alert_joins_it(skipping):
+async def test_update_with_start_begins_one_incident_and_the_next_alert_joins_it(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
     client = skipping.client
     async with workers(client, world):
@@ -290,7 +290,7 @@ async def test_update_with_start_begins_one_incident_and_the_next_alert_joins_it
     assert world.calls.count("block") == 1
 
 
-async def test_the_budget_lets_one_node_of_the_pool_at_a_time_and_severity_goes_first(skipping):
+async def test_the_budget_lets_one_node_of_the_pool_at_a_time_and_severity_goes_first(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -324,7 +324,7 @@ async def test_the_budget_lets_one_node_of_the_pool_at_a_time_and_severity_goes_
             world.pause["block"].set()
 
 
-async def test_the_slot_of_a_terminated_incident_is_found_and_freed(skipping):
+async def test_the_slot_of_a_terminated_incident_is_found_and_freed(skipping, workers):
     world = World(drains=["blocked"])
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
@@ -338,7 +338,7 @@ async def test_the_slot_of_a_terminated_incident_is_found_and_freed(skipping):
         assert (await slots(skipping.client))["holders"] == []
 
 
-async def test_a_toleration_of_hours_passes_before_anything_is_touched(skipping):
+async def test_a_toleration_of_hours_passes_before_anything_is_touched(skipping, workers):
     world = World()
     async with workers(skipping.client, world):
         before = await client_time(skipping.client)
@@ -348,7 +348,7 @@ async def test_a_toleration_of_hours_passes_before_anything_is_touched(skipping)
         assert world.acts == RESET
 
 
-async def test_a_person_starts_with_node_reason_and_name_alone(skipping):
+async def test_a_person_starts_with_node_reason_and_name_alone(skipping, workers):
     world = World()
     async with workers(skipping.client, world):
         handle = await skipping.client.start_workflow(
@@ -379,7 +379,7 @@ async def test_a_person_starts_with_node_reason_and_name_alone(skipping):
         ({"node": "n9", "reason": "x", "operator": "ana"}, "node/test/n9", "no node is named n9"),
     ],
 )
-async def test_bad_input_fails_at_once_and_names_what_is_wrong(skipping, raw, workflow_id, named):
+async def test_bad_input_fails_at_once_and_names_what_is_wrong(skipping, workers, raw, workflow_id, named):
     world = World()
     async with workers(skipping.client, world):
         handle = await skipping.client.start_workflow(
@@ -412,7 +412,7 @@ async def test_bad_input_fails_at_once_and_names_what_is_wrong(skipping, raw, wo
     ],
     ids=["another machine", "block removed", "rebooted by others", "registered again"],
 )
-async def test_the_node_is_looked_at_again_before_each_act(skipping, change, acts, outcome):
+async def test_the_node_is_looked_at_again_before_each_act(skipping, workers, change, acts, outcome):
     world = World()
     changed = []
 
@@ -430,7 +430,7 @@ async def test_the_node_is_looked_at_again_before_each_act(skipping, change, act
     assert result.outcome == outcome
 
 
-async def test_a_node_that_another_incident_blocked_is_waited_for(skipping):
+async def test_a_node_that_another_incident_blocked_is_waited_for(skipping, workers):
     world = World()
     world.marker = BlockMarker(
         incident="node/test/old", run_id="r", reason="x", since=T0, was_unschedulable=False

@@ -4,7 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from incident.conftest import dev_server, until, workers
+from incident.conftest import dev_server, until
 from incident.fakes import World
 from incident.plans import fault, identity, report
 from temporalio.api.enums.v1 import EventType
@@ -44,7 +44,12 @@ async def events_of(client: Client, workflow_id: str, run_id: str | None = None)
     return list(history.events)
 
 
-async def test_repeats_are_turned_away_without_an_event(server):
+async def attributes_of(handle) -> dict:
+    described = await handle.describe()
+    return {pair.key.name: pair.value for pair in described.typed_search_attributes}
+
+
+async def test_repeats_are_turned_away_without_an_event(server, workers):
     node = world("repeats", pause={"drain": asyncio.Event()})
     async with workers(server, node):
         of = fault(at=datetime.now(UTC))
@@ -66,7 +71,7 @@ async def test_repeats_are_turned_away_without_an_event(server):
         await handle.result()
 
 
-async def test_a_whole_ladder_fits_in_250_events_and_every_activity_says_what_it_does(server):
+async def test_a_whole_ladder_fits_in_250_events_and_every_activity_says_what_it_does(server, workers):
     node = world("whole", **WHOLE_LADDER)
     async with workers(server, node):
         handle = await start(server, "whole")
@@ -85,7 +90,7 @@ async def test_a_whole_ladder_fits_in_250_events_and_every_activity_says_what_it
     )
 
 
-async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing():
+async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing(workers):
     async with dev_server("limit.historyCount.suggestContinueAsNew=40") as client:
         node = world("long", **WHOLE_LADDER)
         async with workers(client, node):
@@ -106,7 +111,7 @@ async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing():
         assert signals == ["request_slot", "return_slot"]
 
 
-async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter():
+async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter(workers):
     async with dev_server("limit.historyCount.suggestContinueAsNew=10") as client:
         node = world("a", pause={"drain": asyncio.Event()})
         async with workers(client, node):
@@ -128,16 +133,13 @@ async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter():
             await first.result()
 
 
-async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server):
+async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server, workers):
     node = world("shown", validations=[False, False, False])
     async with workers(server, node):
         handle = await start(server, "shown")
         async with asyncio.timeout(20):
-            while (await handle.query("status", result_type=Status)).phase != "needs-operator":
+            while (attributes := await attributes_of(handle))["RunbookPhase"] != "needs-operator":
                 await asyncio.sleep(0.05)
-        described = await handle.describe()
-        attributes = {pair.key.name: pair.value for pair in described.typed_search_attributes}
-        assert attributes["RunbookPhase"] == "needs-operator"
         assert attributes["RunbookFault"] == "xid:95"
         assert (
             attributes["RunbookHardware"] == [node.node.instance_id, "GPU-1"]
@@ -152,12 +154,12 @@ async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server):
         await handle.execute_update("abort", {"operator": "ana", "reason": "seen enough"})
         result = await handle.result()
         assert result.reason == "aborted by ana: seen enough"
-        described = await handle.describe()
-        attributes = {pair.key.name: pair.value for pair in described.typed_search_attributes}
-        assert attributes["RunbookOutcome"] == "aborted"
+        assert (await attributes_of(handle))["RunbookOutcome"] == "aborted"
 
 
-async def test_an_incident_that_waits_for_a_person_makes_room_for_the_machine_that_took_the_name(server):
+async def test_an_incident_that_waits_for_a_person_makes_room_for_the_machine_that_took_the_name(
+    server, workers
+):
     node = world("renamed", drains=["blocked"])
     async with workers(server, node):
         handle = await start(server, "renamed")

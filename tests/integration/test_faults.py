@@ -1,8 +1,21 @@
 """The five faults of the demo, each through the real Alertmanager to its end."""
 
-import pytest
-from integration.driving import begun, ended, holders, instance_of, is_in_service, traces
+import asyncio
 
+import pytest
+from integration.driving import (
+    Traces,
+    begun,
+    ended,
+    holders,
+    instance_of,
+    is_in_service,
+    scheduled,
+    start_by_hand,
+    traces,
+)
+
+from gpu_runbooks.workflows.audit import Status
 from gpu_runbooks.workflows.incident import REPAIRS
 from testbed.scenarios import SCENARIOS, fire
 
@@ -33,3 +46,40 @@ async def test_a_fault_comes_to_its_right_end(testbed, node, scenario):
         assert result.target != node
         names = [other["metadata"]["name"] for other in await testbed.fleet.nodes()]
         assert node not in names
+
+
+@pytest.mark.parametrize("outcome", ["nothing", "never"])
+async def test_a_reboot_without_proof_is_asked_for_once_and_the_machine_replaced(testbed, node, outcome):
+    """EC2 took the call, and nothing happened, or the node went down for good."""
+    await testbed.agents.start(node)
+    instance = await instance_of(testbed, node)
+    await testbed.fleet.set_reboot_outcome(node, outcome)
+    result, acts = await ended(await start_by_hand(testbed, node, "reboot"))
+    assert acts == ["block", "drain", "!reboot", "drain", "replace", "validate", "return"]
+    assert traces(testbed, instance, node) == Traces(reboots=1, terminations=1, resets=0)
+    assert await is_in_service(testbed, result.target)
+    assert result.target != node
+
+
+async def test_a_node_whose_test_pod_fails_stays_blocked_and_a_person_is_asked(testbed, node):
+    """Healthy when idle, sick under load: every check of the agent passes."""
+    await testbed.agents.start(node)
+    await testbed.fleet.set_test_pods_fail(node)
+    handle = await start_by_hand(testbed, node, "block")
+    await scheduled(handle, "block_node")
+    async with asyncio.timeout(60):
+        while (await handle.query("status", result_type=Status)).phase != "needs-operator":
+            await asyncio.sleep(0.2)
+    await handle.execute_update("retry", {"operator": "ana", "reason": "is it healthy?"})
+    await scheduled(handle, "run_test_pod")
+    async with asyncio.timeout(60):
+        while (seen := await handle.query("status", result_type=Status)).phase != "needs-operator":
+            await asyncio.sleep(0.2)
+    assert [("" if act.proven else "!") + act.rung for act in seen.acts] == ["block", "!validate"]
+    assert "test pod" in seen.acts[-1].proof
+    assert not await is_in_service(testbed, node)
+    assert node in await holders(testbed)
+    await handle.execute_update("abort", {"operator": "ana", "reason": "to the vendor"})
+    assert (await ended(handle))[0].outcome == "aborted"
+    assert not await is_in_service(testbed, node)
+    assert node not in await holders(testbed)

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_runbooks.activities.kubernetes import KubernetesError
 from testbed.control_plane import ControlPlane
-from testbed.nodes import gpu_node
+from testbed.nodes import gpu_node, reboot_annotations
 
 
 @pytest.fixture
@@ -50,12 +50,13 @@ async def test_an_identity_without_a_role_is_refused(control_plane, admin):
 
 async def test_a_reboot_gives_a_ready_node_a_new_boot_id(admin, node):
     before = node["status"]["nodeInfo"]["bootID"]
-    annotate = {"metadata": {"annotations": {"gpu-runbooks.dev/reboot": "1"}}}
+    annotate = {"metadata": {"annotations": reboot_annotations(1, "boot-2")}}
     path = "/api/v1/nodes/testbed-n1"
     await admin.request("PATCH", path, body=annotate, content_type="application/merge-patch+json")
     await until(admin, path, lambda seen: not is_ready(seen))
     after = await until(admin, path, is_ready)
-    assert after["status"]["nodeInfo"]["bootID"] not in {"", before}
+    assert before != "boot-2"
+    assert after["status"]["nodeInfo"]["bootID"] == "boot-2"
     assert after["metadata"]["uid"] == node["metadata"]["uid"]
 
 
