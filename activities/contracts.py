@@ -21,6 +21,8 @@ from gpu_runbooks.activities.model import (
     DrainResult,
     EnsureBudget,
     FindClosedIncidents,
+    FindHolders,
+    Holders,
     NodeObservation,
     NodeTaskResult,
     ObserveNode,
@@ -127,6 +129,11 @@ class TemporalActivities(ABC):
     @abstractmethod
     async def ensure_budget(self, request: EnsureBudget) -> None:
         """Signal-with-start the budget of a pool with a slot request."""
+
+    @activity.defn
+    @abstractmethod
+    async def find_holders(self, request: FindHolders) -> Holders:
+        """Open incidents of a pool that have a slot: a budget that begins anew takes them over."""
 
     @activity.defn
     @abstractmethod

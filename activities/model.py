@@ -453,6 +453,17 @@ class EnsureBudget(Wire):
     request: SlotRequest
 
 
+class FindHolders(Wire):
+    """Ask for the incidents of a pool that hold a slot, whatever budget gave it to them."""
+
+    cluster: str
+    pool: str
+
+
+class Holders(Wire):
+    holders: tuple[SlotRequest, ...] = ()
+
+
 class FindClosedIncidents(Wire):
     incidents: tuple[SlotRequest, ...] = Field(max_length=200)
 

@@ -8,8 +8,18 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.model import ClosedIncidents, EnsureBudget, FindClosedIncidents, SlotRequest
+from gpu_runbooks.activities.model import (
+    ClosedIncidents,
+    EnsureBudget,
+    FindClosedIncidents,
+    FindHolders,
+    Holders,
+    SlotRequest,
+)
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+
+WITHOUT_SLOT = frozenset({"open", "tolerating", "waiting-for-slot", "closed"})
+"""Phases of an incident in which it holds no slot."""
 
 
 class Temporal(TemporalActivities):
@@ -31,6 +41,21 @@ class Temporal(TemporalActivities):
             start_signal_args=[request.request],
             static_summary=f"disruption budget of pool {request.pool} in {request.cluster}",
         )
+
+    @activity.defn
+    async def find_holders(self, request: FindHolders) -> Holders:
+        """Open incidents of a pool beyond their wait for a slot, by the phase that they show."""
+        query = (
+            "WorkflowType = 'NodeRemediation' AND ExecutionStatus = 'Running' "
+            f"AND RunbookCluster = '{request.cluster}' AND RunbookPool = '{request.pool}'"
+        )
+        holders = []
+        async for run in self._client.list_workflows(query):
+            shown = {pair.key.name: str(pair.value) for pair in run.typed_search_attributes}
+            if shown.get("RunbookPhase") not in WITHOUT_SLOT:
+                node = shown.get("RunbookNode", run.id)
+                holders.append(SlotRequest(incident=run.id, run_id=run.raw_info.first_run_id, node=node))
+        return Holders(holders=tuple(holders))
 
     @activity.defn
     async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:

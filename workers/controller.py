@@ -27,6 +27,6 @@ async def run(_settings: Settings, stop: asyncio.Event) -> None:
                 client,
                 stop,
                 task_queue=TEMPORAL_QUEUE,
-                activities=[temporal.ensure_budget, temporal.find_closed_incidents],
+                activities=[temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents],
             )
         )

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import TemporalActivities
-    from gpu_runbooks.activities.model import FindClosedIncidents, SlotRequest
+    from gpu_runbooks.activities.model import FindClosedIncidents, FindHolders, SlotRequest
     from gpu_runbooks.workflows.options import TEMPORAL
     from gpu_runbooks.workflows.slots import Slots
 
@@ -34,6 +34,8 @@ class DisruptionBudget:
 
     @workflow.run
     async def run(self, slots: Slots) -> None:  # noqa: ARG002 - taken in by __init__
+        if not self._slots.complete:
+            await self._take_over()
         while True:
             await self._grant()
             if not (self._slots.holders or self._slots.waiters):
@@ -83,6 +85,16 @@ class DisruptionBudget:
         except (ApplicationError, FailureError):
             self._slots.give_up(holder)
             self._news = True
+
+    async def _take_over(self) -> None:
+        """Somebody may have terminated the budget before this one; its holders still disrupt their nodes."""
+        found = await workflow.execute_activity_method(
+            TemporalActivities.find_holders,
+            FindHolders(cluster=self._slots.cluster, pool=self._slots.pool),
+            summary=f"which incidents of pool {self._slots.pool} disrupt a node already?",
+            **TEMPORAL,
+        )
+        self._slots.take_over(found.holders)
 
     async def _drop_closed(self) -> None:
         self._checked = workflow.now()

@@ -21,10 +21,11 @@ from gpu_runbooks.activities.model import (
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""
 
-KEPT_FAULTS = 50
-"""Faults kept in full. Older ones stay in the history; their fingerprints stay known."""
+KEPT_FAULTS = 10
+"""Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
 
-KEPT_FINGERPRINTS = 500
+KEPT_FINGERPRINTS = 100
+"""Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
 
 
 class Phase(StrEnum):
@@ -153,7 +154,7 @@ class Incident(BaseModel):
         fault = report.fault
         if fault.fingerprint in self.fingerprints:
             return
-        self.faults = [*self.faults, fault][-KEPT_FAULTS:]
+        self.faults = [self.faults[0], *[*self.faults[1:], fault][1 - KEPT_FAULTS :]]
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
         if severity(report.plan.treatment) == 0:

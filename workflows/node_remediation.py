@@ -1,5 +1,6 @@
 """`NodeRemediation`: one incident on one node, from its first fault to its end."""
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -62,9 +63,8 @@ class NodeRemediation:
                 await steps.take(incident, step)
                 await self._continue_when_long(incident)
             return await self._close(incident, step)
-        except workflow.ContinueAsNewError:
-            raise
-        except BaseException as error:
+        except (Exception, asyncio.CancelledError) as error:
+            # Continuing as new is no end, and an evicted run cannot act: neither is caught here.
             await self._leave(incident, error)
             raise
 

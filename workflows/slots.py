@@ -1,5 +1,7 @@
 """Who may disrupt a node of a pool: the state of a disruption budget. Pure."""
 
+from collections.abc import Iterable
+
 from pydantic import BaseModel
 
 from gpu_runbooks.activities.model import SlotRequest
@@ -12,6 +14,8 @@ class Slots(BaseModel):
     pool: str
     limit: int
     """Slots of the pool: nodes that may be disrupted at once."""
+    complete: bool = False
+    """The holders are known. False for a budget that begins: another one may have given slots before it."""
     holders: list[SlotRequest] = []
     waiters: list[SlotRequest] = []
 
@@ -20,6 +24,12 @@ class Slots(BaseModel):
         if not any(_same(request, known) for known in [*self.holders, *self.waiters]):
             self.waiters.append(request)
             self.limit = request.limit
+
+    def take_over(self, holders: Iterable[SlotRequest]) -> None:
+        """Begin with the slots that an earlier budget of the pool gave away."""
+        self.holders += [holder for holder in holders if not self.holds(holder)]
+        self.waiters = [waiter for waiter in self.waiters if not self.holds(waiter)]
+        self.complete = True
 
     def give_up(self, request: SlotRequest) -> None:
         """Return a slot, or withdraw a request. Unknown ones are gone already."""

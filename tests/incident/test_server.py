@@ -22,8 +22,7 @@ async def start(client: Client, name: str, ladder: str = "reset", *, of=None, **
         ladder,
         of=of or fault(at=datetime.now(UTC)),
         identity=identity(name, provider_id=identity().provider_id),
-        pool=f"pool-{name}",
-        **changes,
+        **{"pool": f"pool-{name}", **changes},
     )
     return await client.start_workflow(
         "NodeRemediation",
@@ -138,7 +137,7 @@ async def test_the_ui_shows_who_began_it_each_rung_and_its_proof(server, workers
     async with workers(server, node):
         handle = await start(server, "shown")
         async with asyncio.timeout(20):
-            while (attributes := await attributes_of(handle))["RunbookPhase"] != "needs-operator":
+            while (attributes := await attributes_of(handle)).get("RunbookPhase") != "needs-operator":
                 await asyncio.sleep(0.05)
         assert attributes["RunbookFault"] == "xid:95"
         assert (
@@ -172,3 +171,28 @@ async def test_an_incident_that_waits_for_a_person_makes_room_for_the_machine_th
         assert result.outcome == "expired"
         assert "i-other" in result.reason
         assert other.fault.fingerprint not in result.fingerprints
+
+
+async def test_a_budget_that_begins_anew_knows_the_slots_that_the_one_before_it_gave(server, workers):
+    """A terminated budget must not let a second node of the pool be disrupted."""
+    node = world("first", pause={"drain": asyncio.Event()})
+    async with workers(server, node):
+        one = await start(server, "first", pool="shared", budget=1)
+        await until(lambda: "drain" in node.calls)
+        budget = server.get_workflow_handle(budget_id("test", "shared"))
+        await budget.terminate("a slip")
+        other = await start(server, "second", pool="shared", budget=1)
+        async with asyncio.timeout(20):
+            while True:
+                state = await budget.query("state")
+                if state["complete"] and state["waiters"]:
+                    break
+                await asyncio.sleep(0.05)
+        assert [holder["node"] for holder in state["holders"]] == ["first"]
+        assert [waiter["node"] for waiter in state["waiters"]] == ["second"]
+        await other.cancel()
+        node.pause["drain"].set()
+        await one.result()
+        async with asyncio.timeout(20):
+            while (await budget.query("state"))["holders"]:
+                await asyncio.sleep(0.05)
