@@ -4,7 +4,7 @@ import asyncio
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.contracts import TemporalActivities
@@ -17,6 +17,8 @@ from gpu_runbooks.activities.model import (
     SlotRequest,
 )
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+
+RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
 
 WITHOUT_SLOT = frozenset({"open", "tolerating", "waiting-for-slot", "closed"})
 """Phases of an incident in which it holds no slot."""
@@ -49,12 +51,12 @@ class Temporal(TemporalActivities):
             "WorkflowType = 'NodeRemediation' AND ExecutionStatus = 'Running' "
             f"AND RunbookCluster = '{request.cluster}' AND RunbookPool = '{request.pool}'"
         )
-        holders = []
-        async for run in self._client.list_workflows(query):
-            shown = {pair.key.name: str(pair.value) for pair in run.typed_search_attributes}
-            if shown.get("RunbookPhase") not in WITHOUT_SLOT:
-                node = shown.get("RunbookNode", run.id)
-                holders.append(SlotRequest(incident=run.id, run_id=run.raw_info.first_run_id, node=node))
+        holding = [
+            run.id
+            async for run in self._client.list_workflows(query)
+            if run.typed_search_attributes.get(RUNBOOK_PHASE, "open") not in WITHOUT_SLOT
+        ]
+        holders = await asyncio.gather(*map(self._holder, holding))
         return Holders(holders=tuple(holders))
 
     @activity.defn
@@ -67,6 +69,12 @@ class Temporal(TemporalActivities):
         return ClosedIncidents(
             closed=tuple(holder for holder, over in zip(request.incidents, closed, strict=True) if over)
         )
+
+    async def _holder(self, incident: str) -> SlotRequest:
+        """The request that this incident must have made. A list lacks the first run id."""
+        found = await self._client.get_workflow_handle(incident).describe()
+        node = incident.rpartition("/")[2]
+        return SlotRequest(incident=incident, run_id=found.raw_info.first_run_id, node=node)
 
     async def _is_closed(self, holder: SlotRequest) -> bool:
         try:

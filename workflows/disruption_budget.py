@@ -94,7 +94,8 @@ class DisruptionBudget:
             summary=f"which incidents of pool {self._slots.pool} disrupt a node already?",
             **TEMPORAL,
         )
-        self._slots.take_over(found.holders)
+        self._repeated += self._slots.take_over(found.holders)
+        self._news = True
 
     async def _drop_closed(self) -> None:
         self._checked = workflow.now()

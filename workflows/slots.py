@@ -25,11 +25,13 @@ class Slots(BaseModel):
             self.waiters.append(request)
             self.limit = request.limit
 
-    def take_over(self, holders: Iterable[SlotRequest]) -> None:
-        """Begin with the slots that an earlier budget of the pool gave away."""
+    def take_over(self, holders: Iterable[SlotRequest]) -> list[SlotRequest]:
+        """Begin with the slots that an earlier budget gave away; returns the holders that ask again."""
         self.holders += [holder for holder in holders if not self.holds(holder)]
-        self.waiters = [waiter for waiter in self.waiters if not self.holds(waiter)]
+        again = [waiter for waiter in self.waiters if self.holds(waiter)]
+        self.waiters = [waiter for waiter in self.waiters if waiter not in again]
         self.complete = True
+        return again
 
     def give_up(self, request: SlotRequest) -> None:
         """Return a slot, or withdraw a request. Unknown ones are gone already."""
