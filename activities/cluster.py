@@ -42,6 +42,9 @@ from gpu_runbooks.activities.reboot_proof import await_reboot
 from gpu_runbooks.activities.replacement import claim_replacement
 from gpu_runbooks.activities.test_pod import run_test_pod
 
+VERIFY_ATTEMPTS = 3
+"""Attempts at a write that does not stand, each of twenty tries, before a person is asked."""
+
 Planner = Callable[[Fault, NodeIdentity, Mapping[str, str], str | None], Plan]
 """Policy: fault, node, the node's labels, and a ladder by name or None; refusals are its own."""
 
@@ -56,7 +59,9 @@ def translated(error: KubernetesError) -> ApplicationError:
         )
         return errors.refusal(errors.FORBIDDEN, f"{error.message}. {advice}")
     if error.status == 404 and error.details.get("kind") == "nodes":
-        return errors.refusal(errors.NODE_NOT_FOUND, f"no such Node: {error.message}")
+        return errors.refusal(
+            errors.NODE_NOT_FOUND, f"no such Node, see `kubectl get nodes`: {error.message}"
+        )
     delay = None if error.retry_after is None else timedelta(seconds=error.retry_after)
     message = str(error)[: errors.LONGEST_MESSAGE]
     return ApplicationError(message, type="Kubernetes", next_retry_delay=delay)
@@ -68,6 +73,15 @@ async def _refusals_translated() -> AsyncIterator[None]:
         yield
     except KubernetesError as error:
         raise translated(error) from error
+    except ApplicationError as error:
+        if error.type == errors.NOT_VERIFIED and _attempt() >= VERIFY_ATTEMPTS:
+            # Whoever undoes our writes goes on undoing them: that is for a person to find.
+            raise errors.refusal(errors.NOT_VERIFIED, error.message) from error
+        raise
+
+
+def _attempt() -> int:
+    return activity.info().attempt if activity.in_activity() else 1
 
 
 class Cluster(ClusterActivities):
@@ -83,24 +97,24 @@ class Cluster(ClusterActivities):
 
     @activity.defn
     async def plan_incident(self, request: PlanIncident) -> Plan:
-        async with _refusals_translated():
+        async with _refusals_translated(), beating():
             node = await self._kubernetes.request("GET", f"{NODES}/{request.node}")
         labels = node["metadata"].get("labels") or {}
         return self._plan(request.fault, identity_of(node), labels, request.ladder)
 
     @activity.defn
     async def observe_node(self, request: ObserveNode) -> NodeObservation:
-        async with _refusals_translated():
+        async with _refusals_translated(), beating():
             return observe(await self._kubernetes.find(f"{NODES}/{request.name}"), request.incident)
 
     @activity.defn
     async def block_node(self, request: BlockNode) -> BlockResult:
-        async with _refusals_translated():
+        async with _refusals_translated(), beating():
             return await block(self._kubernetes, request)
 
     @activity.defn
     async def unblock_node(self, request: UnblockNode) -> UnblockResult:
-        async with _refusals_translated():
+        async with _refusals_translated(), beating():
             return await unblock(self._kubernetes, request)
 
     @activity.defn
@@ -115,7 +129,7 @@ class Cluster(ClusterActivities):
 
     @activity.defn
     async def delete_node_task(self, request: DeleteNodeTask) -> None:
-        async with _refusals_translated():
+        async with _refusals_translated(), beating():
             await delete_node_task(self._kubernetes, self._namespace, request.task)
 
     @activity.defn

@@ -70,10 +70,16 @@ async def describe_machine(aws: Aws, identity: NodeIdentity) -> Instance:
 async def reboot_instance(aws: Aws, request: RebootInstance) -> RebootRequested:
     """Call RebootInstances, once, on a running instance.
 
-    Raises INSTANCE_NOT_RUNNING for any other state, naming it. An error of the reboot itself that is no
-    refusal leaves its outcome unknown: EC2 has no idempotency token for it.
+    Raises INSTANCE_NOT_RUNNING for any other state, naming it, and NOT_SENT where the state could not be
+    read. An error of the reboot itself that is no refusal leaves its outcome unknown: EC2 has no idempotency
+    token for it.
     """
-    instance = await describe_machine(aws, request.identity)
+    try:
+        instance = await describe_machine(aws, request.identity)
+    except ApplicationError as error:
+        if error.non_retryable:
+            raise
+        raise ApplicationError(f"nothing was rebooted: {error.message}", type=errors.NOT_SENT) from error
     if instance.state != "running":
         raise errors.refusal(
             errors.INSTANCE_NOT_RUNNING,

@@ -15,6 +15,8 @@ POLICY_REFUSED = "PolicyRefused"
 BAD_INPUT = "BadInput"
 NO_OWNER = "NoOwner"
 """The instance belongs to no Auto Scaling group: we do not replace it."""
+NOT_SENT = "NotSent"
+"""The call that must not be repeated was never made: what comes before it failed."""
 INSTANCE_UNKNOWN = "InstanceUnknown"
 INSTANCE_NOT_RUNNING = "InstanceNotRunning"
 

@@ -74,17 +74,19 @@ def eviction_of(pod: Object) -> Object:
 
 def classify(error: KubernetesError) -> Answer:
     """Meaning of a refused eviction."""
-    causes, text, retry_after = error.causes(), error.message, error.retry_after
+    # The server's own words, without the path of our call: a pod may be named after what we look for.
+    text = str(error.body.get("message") or error.message)
+    causes, retry_after = error.causes(), error.retry_after
     match error.status:
         case 404 | 409:
             return Answer(Verdict.GONE, text)
         case 429 if "DisruptionBudget" in causes or "disruption budget" in text:
-            return Answer(Verdict.BUDGET, _cause_message(error) or text, retry_after)
+            return Answer(Verdict.BUDGET, "; ".join(error.cause_messages()) or text, retry_after)
         case 429:
             return Answer(Verdict.THROTTLED, text, retry_after)
         case 500 if "more than one PodDisruptionBudget" in text:
             return Answer(Verdict.TWO_BUDGETS, text)
-        case 403 if "NamespaceTerminating" in causes:
+        case 403 if "NamespaceTerminating" in causes or "is being terminated" in text:
             return Answer(Verdict.NAMESPACE_TERMINATING, text)
         case 403 if "denied" not in text or "cannot create resource" in text:
             return Answer(Verdict.FORBIDDEN, text)
@@ -106,8 +108,3 @@ def pause(answer: Answer, attempts: int) -> float | None:
     first = FIRST_PAUSE[answer.verdict]
     grown = min(first * GROWTH ** min(attempts - 1, 20), max(first, longest))
     return max(grown, answer.retry_after or 0.0)
-
-
-def _cause_message(error: KubernetesError) -> str:
-    causes = error.details.get("causes") or ()
-    return "; ".join(str(cause["message"]) for cause in causes if cause.get("message"))

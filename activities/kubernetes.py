@@ -67,8 +67,15 @@ class KubernetesError(Exception):
 
     def causes(self) -> tuple[str, ...]:
         """Machine-readable causes of the Status object, such as `DisruptionBudget`."""
-        causes = self.details.get("causes") or ()
-        return tuple(str(cause.get("reason", "")) for cause in causes if isinstance(cause, dict))
+        return tuple(str(cause.get("reason", "")) for cause in self._causes())
+
+    def cause_messages(self) -> tuple[str, ...]:
+        """What the causes say, for a person."""
+        return tuple(str(cause["message"]) for cause in self._causes() if cause.get("message"))
+
+    def _causes(self) -> list[Object]:
+        causes = self.details.get("causes")
+        return [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
 
 
 class Kubernetes:

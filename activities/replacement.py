@@ -88,13 +88,17 @@ def is_claimed(node: Object, request: ClaimReplacement) -> bool:
 
 
 def claiming_patch(node: Object, request: ClaimReplacement, now: datetime) -> dict[str, Any]:
-    """Merge patch that claims and blocks exactly this version of the Node."""
+    """Merge patch that claims and blocks exactly this version of the Node.
+
+    A cordon under our own earlier claim is ours, unless that claim found it there.
+    """
+    standing = marker_of(node)
     marker = BlockMarker(
         incident=request.incident,
         run_id=request.run_id,
         reason=request.reason,
         since=now,
-        was_unschedulable=is_unschedulable(node),
+        was_unschedulable=is_unschedulable(node) and (standing is None or standing.was_unschedulable),
     )
     patch = blocking_patch(node, marker, request.rule)
     patch["metadata"]["annotations"][names.REPLACES_ANNOTATION] = request.incident

@@ -16,7 +16,11 @@ def read_policy(settings: Settings) -> Policy:
     Raises `PolicyError` with every mistake and its line, and `OSError` where there is no such file. A role
     that needs the policy does not start without one.
     """
-    return load_policy(settings.policy.read_text(encoding="utf-8"))
+    try:
+        text = settings.policy.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"the policy file of GPU_RUNBOOKS_POLICY cannot be read: {error}") from error
+    return load_policy(text)
 
 
 def planner(

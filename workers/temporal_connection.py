@@ -18,10 +18,12 @@ async def connect(*, lazy: bool = False) -> Client:
     """Connect as the environment and Temporal's configuration file say (`TEMPORAL_ADDRESS`, ...).
 
     Lazy: the first call connects, so that a role starts while Temporal is away.
+    Raises `ValueError` where nothing names a server.
     """
-    return await Client.connect(
-        **ClientConfig.load_client_connect_config(), data_converter=pydantic_data_converter, lazy=lazy
-    )
+    settings = ClientConfig.load_client_connect_config()
+    if "target_host" not in settings:
+        raise ValueError("no Temporal server is configured: set TEMPORAL_ADDRESS, for example 127.0.0.1:7233")
+    return await Client.connect(**settings, data_converter=pydantic_data_converter, lazy=lazy)
 
 
 async def run_worker(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from pydantic import BaseModel
 
 from gpu_runbooks.activities.model import Fault, Plan, PodBlocker, Wire
-from gpu_runbooks.workflows.incident import Act, Incident, Outcome, Phase
+from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident, Outcome, Phase
 
 
 class Status(BaseModel):
@@ -91,7 +91,7 @@ def live_details(incident: Incident) -> str:
     """The incident so far: what it is doing, each act with its proof, and the notes."""
     lines = [f"## {incident.phase}" + (f": {incident.outcome}" if incident.outcome else ""), ""]
     if incident.question:
-        lines += [f"**A person is needed:** {incident.question}", ""]
+        lines += [f"**A person is needed:** {incident.question}", "", *_how_to_answer(incident), ""]
     if incident.reason:
         lines += [incident.reason, ""]
     lines += [origin(incident.faults[0], incident.plan), ""]
@@ -106,6 +106,21 @@ def live_details(incident: Incident) -> str:
     lines += [f"- {pod.namespace}/{pod.name}: {pod.reason}" for pod in incident.blockers[:10]]
     lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
     return "\n".join(lines)
+
+
+def _how_to_answer(incident: Incident) -> list[str]:
+    """The commands of a person, ready to copy."""
+    command = f"temporal workflow update execute --workflow-id {incident.workflow_id}"
+    word = '{"operator": "you", "reason": "why"'
+    repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
+    return [
+        f"- drain or validate again: `{command} --name retry --input '{word}}}'`",
+        *(
+            f'- once more: `{command} --name escalate_to --input \'{word}, "rung": "{rung}"}}\'`'
+            for rung in repairs
+        ),
+        f"- end it, blocked: `{command} --name abort --input '{word}}}'`",
+    ]
 
 
 def _place(fault: Fault) -> str:

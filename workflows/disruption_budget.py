@@ -16,6 +16,9 @@ with workflow.unsafe.imports_passed_through():
 HOLDER_CHECK = timedelta(minutes=1)
 """How often holders and waiters are checked to be alive: a terminated incident returns no slot."""
 
+HOLDERS_AT_ONCE = 50
+"""Holders in one question: a payload stays under 16 KiB."""
+
 
 @workflow.defn
 class DisruptionBudget:
@@ -99,7 +102,11 @@ class DisruptionBudget:
 
     async def _drop_closed(self) -> None:
         self._checked = workflow.now()
-        known = (*self._slots.holders, *self._slots.waiters)[:200]
+        known = (*self._slots.holders, *self._slots.waiters)
+        for first in range(0, len(known), HOLDERS_AT_ONCE):
+            await self._drop_closed_of(known[first : first + HOLDERS_AT_ONCE])
+
+    async def _drop_closed_of(self, known: tuple[SlotRequest, ...]) -> None:
         found = await workflow.execute_activity_method(
             TemporalActivities.find_closed_incidents,
             FindClosedIncidents(incidents=known),

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from gpu_runbooks.activities.model import (
     Fault,
     FaultReport,
+    FaultSource,
     NodeIdentity,
     Plan,
     PodBlocker,
@@ -23,6 +24,9 @@ REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 
 KEPT_FAULTS = 10
 """Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
+
+LONGEST_PROOF = 500
+"""Characters of a proof."""
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
@@ -62,6 +66,10 @@ class Outcome(StrEnum):
     """Somebody removed our block: the node is theirs."""
     ABORTED = "aborted"
     """An operator ended it; the block stays."""
+    CANCELLED = "cancelled"
+    """Cancelled through Temporal; the block stays."""
+    FAILED = "failed"
+    """An error of ours; the block stays."""
 
 
 class Act(BaseModel):
@@ -180,7 +188,7 @@ class Incident(BaseModel):
 
     def record(self, act: Act) -> None:
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
-        self.acts = [*self.acts, act]
+        self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
         if act.rung in REPAIRS:
             self.drained = False
             self.drains = 0
@@ -190,11 +198,13 @@ class Incident(BaseModel):
 
     def end(self, outcome: Outcome, reason: str) -> None:
         """Decide the end; the ladder closes the incident at its next step."""
-        self.outcome, self.reason = outcome, reason
+        self.outcome, self.reason, self.question = outcome, reason, None
 
     def why(self) -> str:
         """The latest fault in a line, for markers and calls."""
         fault = self.faults[-1]
+        if fault.source is FaultSource.MANUAL:
+            return f"{fault.summary}, asked for by {fault.reporter}"
         return f"{fault.source} {fault.code}, reported by {fault.reporter}"
 
     def hardware(self) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_runbooks.activities.model import Rung, RungName
-from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome
+from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, severity
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,8 @@ def next_step(incident: Incident, now: datetime) -> Step:
         return AskOperator(incident.question)
     if not incident.blocked:
         return Block(rungs[RungName.BLOCK])
+    if severity(treatment) == 1 and RungName.DRAIN in rungs and not incident.drained:
+        return _drain(incident, rungs[RungName.DRAIN])
     if incident.validated:
         return Return(rungs[RungName.RETURN])
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
@@ -101,17 +103,27 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     """Drain, then the mildest repair that is not used up."""
     repair = _next_repair(incident, rungs)
     if repair is None:
-        tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS) or "nothing to try"
-        return AskOperator(f"ladder {incident.plan.treatment.ladder} has no rung left ({tried})")
+        return AskOperator(_nothing_left(incident))
     last = max((act.ended for act in incident.acts), default=incident.opened)
     if now < last + repair.wait:
         return Tolerate(last + repair.wait)
     if not incident.drained:
-        drain = rungs[RungName.DRAIN]
-        if incident.drains >= drain.attempts:
-            return AskOperator(f"the node could not be drained in {incident.drains} attempts")
-        return Drain(drain)
+        return _drain(incident, rungs[RungName.DRAIN])
     return Repair(repair, incident.attempts(repair.name) + 1)
+
+
+def _drain(incident: Incident, rung: Rung) -> Step:
+    if incident.drains >= rung.attempts:
+        return AskOperator(f"the node could not be drained in {incident.drains} attempts")
+    return Drain(rung)
+
+
+def _nothing_left(incident: Incident) -> str:
+    """What was tried, and the last thing that went wrong."""
+    tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS) or "it has no repair"
+    failed = [act for act in incident.acts if not act.proven and act.rung is not RungName.DRAIN]
+    last = f"; last {failed[-1].rung}: {failed[-1].proof}" if failed else ""
+    return f"ladder {incident.plan.treatment.ladder} has no rung left ({tried}){last}"
 
 
 def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None:

@@ -5,7 +5,7 @@ import contextlib
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
@@ -18,9 +18,11 @@ with workflow.unsafe.imports_passed_through():
         RungName,
         SlotRequest,
     )
+    from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
+    from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, Phase
-    from gpu_runbooks.workflows.ladder import Close, next_step
+    from gpu_runbooks.workflows.ladder import AskOperator, Close, next_step
     from gpu_runbooks.workflows.opening import (
         AutomaticStart,
         ContinuedStart,
@@ -61,6 +63,8 @@ class NodeRemediation:
         try:
             while not isinstance(step := next_step(incident, workflow.now()), Close):
                 await steps.take(incident, step)
+                if workflow.cancellation_reason() is not None:
+                    raise asyncio.CancelledError  # a cancellation that met something on its way is not lost
                 await self._continue_when_long(incident)
             return await self._close(incident, step)
         except (Exception, asyncio.CancelledError) as error:
@@ -101,12 +105,18 @@ class NodeRemediation:
             fingerprint=f"manual/{workflow.info().run_id}",
             reporter=start.operator,
         )
-        plan = await workflow.execute_activity_method(
-            ClusterActivities.plan_incident,
-            PlanIncident(node=start.node, fault=fault, ladder=start.ladder),
-            summary=f"read node {start.node} and the policy",
-            **CLUSTER,
-        )
+        try:
+            plan = await workflow.execute_activity_method(
+                ClusterActivities.plan_incident,
+                PlanIncident(node=start.node, fault=fault, ladder=start.ladder),
+                summary=f"read node {start.node} and the policy",
+                **CLUSTER,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            # Said by the workflow itself: a person reads the first line of a failure.
+            raise refusal(cause_type(error) or BAD_INPUT, in_words(error)) from None
         return FaultReport(fault=fault, plan=plan)
 
     async def _continue_when_long(self, incident: Incident) -> None:
@@ -123,13 +133,17 @@ class NodeRemediation:
 
     async def _leave(self, incident: Incident, error: BaseException) -> None:
         """Cancelled or failed: the block stays, since nobody validated the node. The slot does not."""
-        ending = "cancelled" if is_cancelled_exception(error) else "failed"
-        blocked = "stays blocked" if incident.blocked else "was not blocked"
-        incident.note(
-            workflow.now(), f"{ending}: node {incident.target.name} {blocked}, the slot is returned"
-        )
-        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(ending)])
-        workflow.set_current_details(audit.live_details(incident))
+        if is_cancelled_exception(error):
+            outcome, why = Outcome.CANCELLED, workflow.cancellation_reason() or "no reason given"
+        else:
+            outcome, why = Outcome.FAILED, str(error)
+        if incident.phase in {Phase.BLOCKING, Phase.RETURNING}:
+            left = f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
+        else:
+            left = "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
+        incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
+        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(outcome)])
+        steps.enter(incident, Phase.CLOSED)
         await steps.return_slot(incident)
 
     # --- messages ------------------------------------------------------------------------------------
@@ -159,17 +173,19 @@ class NodeRemediation:
                 type=OTHER_MACHINE,
             )
 
-    @workflow.update(description="Validate again, after a person mended what was in the way")
-    def retry(self, raw: Any) -> str:
+    @workflow.update(description="Drain or validate again, after a person mended what was in the way")
+    def retry(self, raw: Any = None) -> str:
         incident = self._answer(read_word(raw), "retry")
         incident.drains = 0
-        if incident.acts and incident.acts[-1].rung is not RungName.DRAIN:
+        last = incident.acts[-1].rung if incident.acts else RungName.BLOCK
+        tried = last in {*REPAIRS, RungName.VALIDATE}
+        if tried or isinstance(next_step(incident, workflow.now()), AskOperator):
             incident.validations = 0
             incident.repaired = workflow.now()
         return f"node {incident.target.name}: going on"
 
     @workflow.update(description="Try this rung next, once more than policy allows")
-    def escalate_to(self, raw: Any) -> str:
+    def escalate_to(self, raw: Any = None) -> str:
         word = read_escalation(raw)
         incident = self._answer(word, f"escalate to {word.rung}")
         incident.drains = 0
@@ -180,7 +196,7 @@ class NodeRemediation:
         return f"node {incident.target.name}: next rung {word.rung}"
 
     @workflow.update(description="End the incident; the node keeps its block")
-    def abort(self, raw: Any) -> str:
+    def abort(self, raw: Any = None) -> str:
         word = read_word(raw)
         incident = self._open_incident()
         incident.note(workflow.now(), f"abort by {word.operator}: {word.reason}")
@@ -188,25 +204,26 @@ class NodeRemediation:
         return f"node {incident.target.name}: ends after the current step, the block stays"
 
     @retry.validator
-    def _validate_retry(self, raw: Any) -> None:
+    def _validate_retry(self, raw: Any = None) -> None:
         read_word(raw)
         self._refuse_unless_asked()
 
     @escalate_to.validator
-    def _validate_escalate_to(self, raw: Any) -> None:
+    def _validate_escalate_to(self, raw: Any = None) -> None:
         word = read_escalation(raw)
         self._refuse_unless_asked()
         incident = self._open_incident()
-        if word.rung not in REPAIRS or not _attempts(incident, word.rung):
+        if not _attempts(incident, word.rung):
             repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
-            raise ApplicationError(
-                f"ladder {incident.plan.treatment.ladder} has the repairs {', '.join(repairs) or 'none'}, "
-                f"not {word.rung}",
-                type=NOT_NOW,
+            has = f"has the repairs {', '.join(repairs)}" if repairs else "has no repair"
+            raise refusal(
+                BAD_INPUT,
+                f"ladder {incident.plan.treatment.ladder} {has}, not {word.rung}: abort this incident "
+                "and start one with a ladder that has it",
             )
 
     @abort.validator
-    def _validate_abort(self, raw: Any) -> None:
+    def _validate_abort(self, raw: Any = None) -> None:
         read_word(raw)
         self._open_incident()
 

@@ -1,6 +1,6 @@
 """What a person may tell an incident: raw JSON in, a decision with who and why out."""
 
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -20,7 +20,7 @@ class Word(BaseModel):
 class Escalation(Word):
     """A decision for a certain repair."""
 
-    rung: RungName
+    rung: Literal[RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE]
 
 
 Said = TypeVar("Said", bound=Word)
@@ -40,7 +40,11 @@ def _read(kind: type[Said], raw: Any) -> Said:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise refusal(BAD_INPUT, f"bad argument: {wrong_fields(error)}") from None
+        raise refusal(
+            BAD_INPUT,
+            f"bad argument: {wrong_fields(error)}; give "
+            '--input \'{"operator": "who", "reason": "why"}\', and for escalate_to "rung" as well',
+        ) from None
 
 
 def wrong_fields(error: ValidationError) -> str:

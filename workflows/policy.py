@@ -122,6 +122,7 @@ BLOCK_ONLY = "block"
 BUILT_IN_LADDERS: dict[str, Ladder] = {
     NO_TOUCH: (),
     BLOCK_ONLY: _ladder(RungName.BLOCK, RungName.VALIDATE, RungName.RETURN),
+    "drain": _repair_ladder(),
     "reset": _repair_ladder(RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE),
     "reboot": _repair_ladder(RungName.REBOOT, RungName.REPLACE),
     "replace": _repair_ladder(RungName.REPLACE),

@@ -1,13 +1,19 @@
 """The three repairs: each asks for its act and comes back with a proof, or with why there is none."""
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
-from gpu_runbooks.activities.errors import BAD_INPUT, FORBIDDEN, INSTANCE_NOT_RUNNING, INSTANCE_UNKNOWN
+from gpu_runbooks.activities.errors import (
+    BAD_INPUT,
+    FORBIDDEN,
+    INSTANCE_NOT_RUNNING,
+    INSTANCE_UNKNOWN,
+    NOT_SENT,
+)
 from gpu_runbooks.activities.model import (
     AwaitReboot,
     ClaimReplacement,
@@ -28,6 +34,10 @@ from gpu_runbooks.workflows.options import CLUSTER, REBOOT_ONCE, until
 
 AGENT_START_LIMIT = timedelta(seconds=60)
 """An agent takes a task within seconds; one that has not after this is gone."""
+
+
+NOT_SENT_PAUSE = timedelta(seconds=15)
+"""Between attempts to learn the state of an instance before its reboot."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +70,11 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     """Reboot the instance, once, and wait for a new boot id."""
     target, deadline = incident.target, workflow.now() + step.rung.timeout
     try:
-        await workflow.execute_activity_method(
-            CloudActivities.reboot_instance,
-            RebootInstance(identity=target, incident=incident.workflow_id, reason=incident.why()),
-            summary=f"reboot {target.instance_id}",
-            **REBOOT_ONCE,
-        )
+        await _request_reboot(incident, deadline)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        if cause_type(error) in {FORBIDDEN, BAD_INPUT}:
+        if cause_type(error) in {FORBIDDEN, BAD_INPUT, NOT_SENT}:
             raise
         if cause_type(error) in {INSTANCE_UNKNOWN, INSTANCE_NOT_RUNNING}:
             return Proof(proven=False, text=in_words(error))
@@ -84,8 +89,27 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     )
     if not proof.proven:
         return Proof(proven=False, text=proof.message)
-    text = f"boot id {target.boot_id[:8]} became {proof.boot_id[:8]}, Ready since {proof.ready_since}"
+    text = f"boot id {target.boot_id[:8]} became {proof.boot_id[:8]}, and Ready after it"
     return Proof(proven=True, text=text, target=target.model_copy(update={"boot_id": proof.boot_id}))
+
+
+async def _request_reboot(incident: Incident, deadline: datetime) -> None:
+    """Call RebootInstances once; only a call that was surely not sent is asked for again."""
+    target = incident.target
+    while True:
+        try:
+            await workflow.execute_activity_method(
+                CloudActivities.reboot_instance,
+                RebootInstance(identity=target, incident=incident.workflow_id, reason=incident.why()),
+                summary=f"reboot {target.instance_id}",
+                **REBOOT_ONCE,
+            )
+        except ActivityError as error:
+            if cause_type(error) != NOT_SENT or workflow.now() + NOT_SENT_PAUSE > deadline:
+                raise
+            await workflow.sleep(NOT_SENT_PAUSE, summary="AWS did not tell the instance's state: ask again")
+        else:
+            return
 
 
 async def replace(incident: Incident, step: Repair) -> Proof:
@@ -130,7 +154,9 @@ async def replace(incident: Incident, step: Repair) -> Proof:
     )
     text = f"{old.instance_id} terminated, {new.instance_id} is node {new.name}"
     if not confirmed.confirmed:
-        text = confirmed.message
+        # A successor is claimed: another attempt at this rung would terminate that one.
+        text = f"{new.instance_id} was claimed, and EC2 does not confirm: {confirmed.message}"
+        incident.question = text
     return Proof(confirmed.confirmed, text, target=new)
 
 

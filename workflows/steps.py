@@ -1,5 +1,6 @@
 """The steps of an incident: each does one thing to the node and writes into the incident what it showed."""
 
+import asyncio
 from datetime import datetime, timedelta
 
 from temporalio import workflow
@@ -12,6 +13,7 @@ from gpu_runbooks.activities.errors import (
     FORBIDDEN,
     NODE_CHANGED,
     NODE_NOT_FOUND,
+    NOT_SENT,
 )
 from gpu_runbooks.activities.model import (
     BlockNode,
@@ -83,24 +85,22 @@ async def tolerate(incident: Incident, moment: datetime) -> None:
 
 
 async def hold_slot(incident: Incident) -> None:
-    """Wait for the pool's budget. The request is repeated, since either side may have been away."""
+    """Ask the pool's budget and wait for a while. The next step asks again: either side may be away."""
     enter(incident, Phase.WAITING_FOR_SLOT)
     pool, request = incident.plan.pool, slot_request(incident)
-    budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, pool))
     incident.slot_wanted = True
-    while not incident.slot_held and incident.outcome is None:
-        try:
-            await budget.signal("request_slot", request)
-        except (ApplicationError, FailureError):
-            await workflow.execute_activity_method(
-                TemporalActivities.ensure_budget,
-                EnsureBudget(cluster=incident.cluster, pool=pool, request=request),
-                summary=f"start the budget of pool {pool} and ask it for a slot",
-                **TEMPORAL,
-            )
-        await wait_for(
-            lambda: incident.slot_held or incident.outcome is not None, ASK_AGAIN, f"slot of pool {pool}"
+    try:
+        await _tell_budget(incident, "request_slot", request)
+    except (ApplicationError, FailureError):
+        await workflow.execute_activity_method(
+            TemporalActivities.ensure_budget,
+            EnsureBudget(cluster=incident.cluster, pool=pool, request=request),
+            summary=f"start the budget of pool {pool} and ask it for a slot",
+            **TEMPORAL,
         )
+    await wait_for(
+        lambda: incident.slot_held or incident.outcome is not None, ASK_AGAIN, f"slot of pool {pool}"
+    )
 
 
 async def return_slot(incident: Incident) -> None:
@@ -108,11 +108,16 @@ async def return_slot(incident: Incident) -> None:
     if not incident.slot_wanted:
         return
     incident.slot_wanted = incident.slot_held = False
-    budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, incident.plan.pool))
     try:
-        await budget.signal("return_slot", slot_request(incident))
+        await _tell_budget(incident, "return_slot", slot_request(incident))
     except (ApplicationError, FailureError) as error:
         workflow.logger.warning("slot not returned, the budget will find it: %s", error)
+
+
+async def _tell_budget(incident: Incident, signal: str, request: SlotRequest) -> None:
+    """Signal the budget, out of reach of a cancellation: the SDK loses one that meets a signal on its way."""
+    budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, incident.plan.pool))
+    await asyncio.shield(asyncio.create_task(budget.signal(signal, request)))
 
 
 async def block(incident: Incident) -> None:
@@ -187,7 +192,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
         proof = await act(incident, step)
     except ActivityError as error:
         # What only a person can mend is no reason for a stronger act.
-        if is_cancelled_exception(error) or cause_type(error) in {FORBIDDEN, BAD_INPUT}:
+        if is_cancelled_exception(error) or cause_type(error) in {FORBIDDEN, BAD_INPUT, NOT_SENT}:
             raise
         proof = repairs.Proof(proven=False, text=in_words(error))
     if proof.target is not None:
@@ -244,6 +249,8 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
         incident.note(workflow.now(), f"still waiting for a person: {step.question}")
         workflow.logger.warning("node %s needs an operator: %s", incident.target.name, step.question)
         workflow.set_current_details(audit.live_details(incident))
+    if incident.blocked and incident.outcome is None:
+        await clear(incident, "going on")  # a person may have given the node back meanwhile
 
 
 async def clear(incident: Incident, act: str) -> bool:

@@ -44,7 +44,9 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
         **until(deadline, workflow.now()),
     )
     if pod.outcome != "succeeded":
-        return Proof(proven=False, text=f"test pod {pod.pod} {pod.outcome}: {pod.message}")
+        held = "Insufficient nvidia.com/gpu" in pod.message
+        hint = ". Pods of the node hold its GPUs: wait for them or drain the node, then retry" if held else ""
+        return Proof(proven=False, text=f"test pod {pod.pod} {pod.outcome}{hint}: {pod.message}")
 
     seen = await workflow.execute_activity_method(
         ClusterActivities.observe_node,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from testbed import running
 from testbed.build import BinaryMissingError, BuildFailedError, build_missing
 from testbed.detach import Starter, run_detached
+from testbed.gpus import CompilerMissingError
 from testbed.processes import PartFailedError
 from testbed.progress import Progress
 from testbed.run_directory import run_directory
@@ -32,7 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if asked.command == "demo":
             return _demo(keep=asked.keep)
         return _up(asked.nodes) if asked.command == "up" else _down()
-    except (BinaryMissingError, BuildFailedError, GoMissingError, PartFailedError) as error:
+    except (
+        BinaryMissingError,
+        BuildFailedError,
+        CompilerMissingError,
+        GoMissingError,
+        PartFailedError,
+    ) as error:
         print(error, file=sys.stderr)
         return 1
 

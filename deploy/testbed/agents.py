@@ -93,6 +93,10 @@ class Agents:
         self._wanted.add(node)
         await self._run(node)
 
+    def runs(self, node: str) -> bool:
+        """Whether the agent of a node runs now."""
+        return _name(node) in self._processes.running()
+
     async def kill(self, node: str) -> None:
         """Kill the agent of a node, if it runs. It is dead until the node boots."""
         self._wanted.add(node)

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import gpus
 from testbed.processes import dying_with_us
 from testbed.progress import Progress
 from testbed.toolchain import go_command
@@ -123,6 +124,7 @@ async def build_missing(progress: Progress) -> None:
 
     A killed build leaves nothing half under the final name; a second one that starts meanwhile waits.
     """
+    gpus.library()  # first: without a C compiler the minutes that follow would be in vain
     if all(_find(binary) for binary in BINARIES):
         return
     with _only_one(progress):

@@ -2,11 +2,9 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
@@ -33,10 +31,9 @@ async def demo(starter: Starter, *, keep: bool) -> int:
     with run_directory(*([running.file_of(os.getpid())] if keep else [])) as directory:
         console.print("Starting the testbed: every part is real but the hardware.", highlight=False)
         async with Testbed.start(directory, progress=Progress(console)) as testbed:
-            status = await _show(testbed, console)
+            status, rows = await _show(testbed, console)
+            _print_how_to_look(testbed, rows, console, stays=keep)
             if not keep:
-                console.print(f"Temporal UI while it ran: {testbed.temporal.ui}", highlight=False)
-                console.print("`make demo KEEP=1` leaves everything running to look at.", highlight=False)
                 return status
             running.announce(directory, testbed.addresses())
             _print_how_to_go_on(testbed, console, await _free_node(testbed))
@@ -45,7 +42,7 @@ async def demo(starter: Starter, *, keep: bool) -> int:
     return status
 
 
-async def _show(testbed: Testbed, console: Console) -> int:
+async def _show(testbed: Testbed, console: Console) -> tuple[int, Rows]:
     nodes = [node["metadata"]["name"] for node in await testbed.fleet.nodes()][: len(SCENARIOS)]
     console.print(f"Temporal UI: {testbed.temporal.ui}/namespaces/default/workflows", highlight=False)
     with Progress(console).step(f"{len(SCENARIOS)} faults in the hardware, and their alerts"):
@@ -61,14 +58,19 @@ async def _show(testbed: Testbed, console: Console) -> int:
     problems = await _problems(testbed, rows, before)
     for problem in problems:
         console.print(f"WRONG: {problem}", style="bold red", highlight=False)
-    _print_how_to_look(testbed, rows, console)
-    return 1 if problems else 0
+    return (1 if problems else 0), rows
 
 
 async def _follow(testbed: Testbed, incidents: Incidents, rows: Rows, console: Console) -> None:
     """Show the incidents until they are closed, and kill the controller in the middle."""
     note = ["a line through an act: it had no proof, so the next rung follows"]
-    killing = asyncio.create_task(_kill_controller(testbed, rows, note.append))
+
+    def tell(line: str) -> None:
+        note.append(line)
+        if not console.is_terminal:
+            console.print(line, highlight=False, soft_wrap=True)
+
+    killing = asyncio.create_task(_kill_controller(testbed, rows, tell))
     view = Live(console=console, refresh_per_second=4) if console.is_terminal else nullcontext()
     said: dict[str, str] = {}
     try:
@@ -85,8 +87,6 @@ async def _follow(testbed: Testbed, incidents: Incidents, rows: Rows, console: C
         console.print(f"gave up after {LIMIT_SECONDS:.0f} s", style="bold red")
     finally:
         killing.cancel()
-    for line in note[1:]:
-        console.print(line, highlight=False)
 
 
 async def _kill_controller(testbed: Testbed, rows: Rows, note: Callable[[str], None]) -> None:
@@ -152,22 +152,25 @@ async def _problems(testbed: Testbed, rows: Rows, before: dict[str, Footprint]) 
     return problems
 
 
-def _print_how_to_look(testbed: Testbed, rows: Rows, console: Console) -> None:
+def _print_how_to_look(testbed: Testbed, rows: Rows, console: Console, *, stays: bool) -> None:
     deepest = max((incident for _, incident in rows), key=lambda incident: len(incident.acts))
     address = f"--address {testbed.temporal.address}"
-    console.print("\nOne incident, from the command line:", highlight=False)
+    when = "" if stays else " (with `make demo KEEP=1`, which leaves everything running)"
+    console.print(f"\nOne incident, as an auditor sees it{when}:", highlight=False, soft_wrap=True)
     for command in (
+        f"{testbed.temporal.ui}/namespaces/default/workflows/{deepest.workflow_id.replace('/', '%2F')}",
+        f"temporal workflow metadata {address} --workflow-id {deepest.workflow_id}",
         f"temporal workflow query {address} --workflow-id {deepest.workflow_id} --type status",
         f"temporal workflow show {address} --workflow-id {deepest.workflow_id}",
-        f"{testbed.temporal.ui}/namespaces/default/workflows/{deepest.workflow_id.replace('/', '%2F')}",
     ):
         console.print(f"  {command}", highlight=False, soft_wrap=True)
 
 
 async def _free_node(testbed: Testbed) -> str:
-    node = str((await testbed.fleet.nodes())[-1]["metadata"]["name"])
-    await testbed.agents.start(node)
-    return node
+    """Give every node that has none an agent; returns the last node, which no scenario used."""
+    nodes = [str(node["metadata"]["name"]) for node in await testbed.fleet.nodes()]
+    await asyncio.gather(*(testbed.agents.start(node) for node in nodes if not testbed.agents.runs(node)))
+    return nodes[-1]
 
 
 def _print_how_to_go_on(testbed: Testbed, console: Console, node: str) -> None:
@@ -178,12 +181,8 @@ def _print_how_to_go_on(testbed: Testbed, console: Console, node: str) -> None:
     given = f'{{"node": "{node}", "reason": "try it", "operator": "{os.environ.get("USER", "me")}"}}'
     console.print(
         f"  temporal workflow start --address {testbed.temporal.address} --type NodeRemediation "
-        f"--task-queue remediation --workflow-id node/{CLUSTER}/{node} --input '{given}'",
+        "--task-queue remediation --id-conflict-policy Fail "
+        f"--workflow-id node/{CLUSTER}/{node} --input '{given}'",
         highlight=False,
         soft_wrap=True,
     )
-    console.print(f"  (`temporal` is {_temporal_program()})", highlight=False, soft_wrap=True)
-
-
-def _temporal_program() -> Path:
-    return Path(sys.executable).with_name("temporal")

@@ -30,7 +30,11 @@ def live(rows: Sequence[tuple[Scenario, Incident]], note: str) -> Table:
 
 def summary(rows: Sequence[tuple[Scenario, Incident]]) -> Table:
     """How each incident ended, and the proof of its last act but the return."""
-    table = Table(title="Summary", title_justify="left", show_lines=True)
+    table = Table(
+        title="Summary (! before an act: no proof, so the next rung followed)",
+        title_justify="left",
+        show_lines=True,
+    )
     for heading in ("node", "fault", "rungs", "proof", "time", "as it should"):
         table.add_column(heading, overflow="fold")
     for scenario, incident in rows:
@@ -50,7 +54,7 @@ def summary(rows: Sequence[tuple[Scenario, Incident]]) -> Table:
 
 def plain(scenario: Scenario, incident: Incident) -> str:
     """One incident in one line, for where there is no terminal."""
-    phase = incident.status.phase if incident.status else "not begun"
+    phase = incident.outcome or (incident.status.phase if incident.status else "not begun")
     acts = " ".join(incident.acts) or "-"
     return f"{_seconds(incident):>6}  {incident.node}  Xid {scenario.xid}  {phase}  {acts}"
 
@@ -70,8 +74,8 @@ def _phase(incident: Incident) -> Text:
 
 
 def _acts(acts: Sequence[str]) -> Text:
-    """Acts in order; one without proof is struck through."""
-    parts = [Text(act.lstrip("!"), style="red strike" if act.startswith("!") else "green") for act in acts]
+    """Acts in order; one without proof has a `!` before it, and a line through it where a terminal can."""
+    parts = [Text(act, style="red strike" if act.startswith("!") else "green") for act in acts]
     return Text(" → ").join(parts)
 
 

@@ -16,6 +16,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+
+class CompilerMissingError(Exception):
+    """There is no C compiler."""
+
+
 SOURCES = Path(__file__).with_name("nvml")
 """Holds the C source of the library and the stand-in `nvidia-smi`."""
 
@@ -174,7 +179,7 @@ def environment(state: Path) -> dict[str, str]:
 def library() -> Path:
     """Build the stand-in for libnvidia-ml.so.1 with `cc` unless the cache has it.
 
-    Raises `subprocess.CalledProcessError` where it does not compile, `FileNotFoundError` without a compiler.
+    Raises `subprocess.CalledProcessError` where it does not compile, and `CompilerMissingError`.
     """
     source = SOURCES / "nvml.c"
     cache = Path(os.environ.get("GPU_RUNBOOKS_CACHE") or Path.home() / ".cache" / "gpu-runbooks")
@@ -189,7 +194,12 @@ def library() -> Path:
         # Built aside and moved: two that build at once do not see half a library of each other.
         with tempfile.TemporaryDirectory(dir=folder) as workplace:
             fresh = Path(workplace) / built.name
-            compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+            compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
+            if compiler is None:
+                raise CompilerMissingError(
+                    "no C compiler for the stand-in of NVML: install one (Debian: apt-get install gcc "
+                    "libc6-dev) or name it in CC"
+                )
             # With the name inside, a process that loaded it by its path finds it by its name from then on.
             named = f"-Wl,-soname,{built.name}"
             subprocess.run([compiler, "-shared", "-fPIC", "-O2", named, "-o", fresh, source], check=True)

@@ -1,6 +1,7 @@
 """All parts together: a cluster of GPU nodes on AWS with the product at work in it, on one machine."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from testbed import gpus
 from testbed.agents import Agents
 from testbed.alertmanager import Alertmanager
 from testbed.background import beside, together
+from testbed.build import path_of
 from testbed.cloud import Cloud
 from testbed.control_plane import ControlPlane
 from testbed.fleet import Fleet
@@ -111,6 +113,7 @@ class Testbed:
             "Alertmanager": self.alertmanager.url,
             "EC2 (AWS_ENDPOINT_URL)": self.cloud.url,
             "Logs": str(self.directory / "logs"),
+            "Programs": f"{Path(sys.executable).with_name('temporal')} {path_of('kubectl')}",
         }
 
 

@@ -103,7 +103,7 @@ async def test_an_answer_without_the_instance_is_unknown(aws: Aws, wire: Wire, n
     with pytest.raises(ApplicationError, match="its state is unknown") as raised:
         await Cloud(aws).reboot_instance(reboot_of(node))
 
-    assert (raised.value.type, raised.value.non_retryable) == (AWS, False)
+    assert (raised.value.type, raised.value.non_retryable) == (errors.NOT_SENT, False)
     assert wire.sent["RebootInstances"] == 0
 
 
@@ -121,7 +121,7 @@ async def test_a_read_that_stays_throttled_is_no_state(aws: Aws, wire: Wire, nod
     with pytest.raises(ApplicationError, match="RequestLimitExceeded") as raised:
         await Cloud(aws).reboot_instance(reboot_of(node))
 
-    assert (raised.value.type, raised.value.non_retryable) == (AWS, False)
+    assert (raised.value.type, raised.value.non_retryable) == (errors.NOT_SENT, False)
     assert wire.sent["RebootInstances"] == 0
 
 

@@ -45,8 +45,9 @@ class World(ClusterActivities, CloudActivities):
         """Outcomes of the coming drains; `drained` when used up."""
         self.resets: list[str] = []
         self.reboots: list[str] = []
-        """`proven`, `unproven`, `refused`, `forbidden` or `unknown` (the call itself fails)."""
+        """`proven`, `unproven`, `refused`, `forbidden`, `not sent` or `unknown` (the call itself fails)."""
         self.replacements: list[str] = []
+        self.confirmations: list[bool] = []
         self.validations: list[bool] = []
         self.pause: dict[str, asyncio.Event] = {}
         self.on_call: Callable[[str], None] = lambda _: None
@@ -140,6 +141,8 @@ class World(ClusterActivities, CloudActivities):
         outcome = self.reboots.pop(0) if self.reboots else "proven"
         if outcome == "refused":
             raise errors.refusal(errors.INSTANCE_NOT_RUNNING, "the instance is stopped")
+        if outcome == "not sent":
+            raise ApplicationError("nothing was rebooted: throttled", type=errors.NOT_SENT)
         if outcome == "forbidden":
             raise errors.refusal(errors.FORBIDDEN, "not permitted to call RebootInstances")
         if outcome != "unproven":
@@ -186,7 +189,8 @@ class World(ClusterActivities, CloudActivities):
     @activity.defn
     async def confirm_replacement(self, request: model.ConfirmReplacement):  # noqa: ARG002
         await self._called("confirm")
-        return ReplacementConfirmed(confirmed=True)
+        confirmed = self.confirmations.pop(0) if self.confirmations else True
+        return ReplacementConfirmed(confirmed=confirmed, message="" if confirmed else "it still runs")
 
     @activity.defn
     async def run_test_pod(self, request: model.RunTestPod):

@@ -32,6 +32,7 @@ MINUTES = {
 LADDERS = {
     "none": (),
     "block": ("block", "validate", "return"),
+    "drain": ("block", "drain", "validate", "return"),
     "reset": ("block", "drain", "reset_gpu", "reboot", "replace", "validate", "return"),
     "reboot": ("block", "drain", "reboot", "replace", "validate", "return"),
     "replace": ("block", "drain", "replace", "validate", "return"),

@@ -160,6 +160,69 @@ async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_bloc
         assert (await handle.result()).outcome is Outcome.REPLACED
 
 
+async def test_a_reboot_that_was_surely_not_sent_is_asked_for_again(skipping, workers):
+    """A throttled look at the instance is no outcome of the reboot, and no reason to terminate it."""
+    world = World(reboots=["not sent", "not sent"])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client, "reboot")
+        assert (await handle.result()).outcome is Outcome.RETURNED
+    assert world.acts == ["block", "drain", "reboot", "reboot", "reboot", "await_reboot", *RESET[3:]]
+
+
+async def test_a_reboot_that_cannot_be_sent_at_all_is_left_to_a_person(skipping, workers):
+    world = World(reboots=["not sent"] * 500)
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client, "reboot")
+        await skipping.sleep(timedelta(minutes=25))
+        seen = await status(handle)
+        assert seen.phase is Phase.NEEDS_OPERATOR
+        assert "throttled" in seen.question
+        assert set(world.acts) == {"block", "drain", "reboot"}
+        await handle.cancel()
+
+
+async def test_a_claimed_successor_is_not_terminated_where_ec2_does_not_confirm(skipping, workers):
+    world = World(confirmations=[False])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "replace", attempts=3)
+            await until(lambda: "confirm" in world.calls)
+            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+                await asyncio.sleep(0.02)
+            assert world.acts.count("replace") == 1
+            await handle.execute_update("retry", {"operator": "ana", "reason": "looked at EC2"})
+        assert (await handle.result()).outcome is Outcome.REPLACED
+    assert world.acts.count("replace") == 1
+
+
+async def test_a_ladder_without_repairs_drains_asks_and_returns_what_a_person_mended(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "drain")
+            await until(lambda: "drain" in world.calls)
+            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+                await asyncio.sleep(0.02)
+            assert world.acts == ["block", "drain"]
+            await handle.execute_update("retry", {"operator": "ana", "reason": "board swapped"})
+        assert (await handle.result()).outcome is Outcome.RETURNED
+    assert world.acts == ["block", "drain", "validate", "test_pod", "unblock"]
+
+
+async def test_a_node_that_was_given_back_while_a_person_was_asked_is_released(skipping, workers):
+    world = World(validations=[False, False, False])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "replace")
+            await until(lambda: "validate" in world.calls)
+            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+                await asyncio.sleep(0.02)
+            world.marker = None
+            await handle.execute_update("retry", {"operator": "ana", "reason": "uncordoned it"})
+        assert (await handle.result()).outcome is Outcome.RELEASED
+    assert world.acts.count("validate") == 1
+
+
 async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipping, workers):
     world = World(reboots=["forbidden"])
     async with workers(skipping.client, world):

@@ -8,7 +8,7 @@ from incident.conftest import dev_server, until
 from incident.fakes import World
 from incident.plans import fault, identity, report
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
@@ -196,3 +196,40 @@ async def test_a_budget_that_begins_anew_knows_the_slots_that_the_one_before_it_
         async with asyncio.timeout(20):
             while (await budget.query("state"))["holders"]:
                 await asyncio.sleep(0.05)
+
+
+async def test_a_cancellation_is_never_lost_wherever_it_meets_the_incident(server, workers):
+    """The SDK loses one that meets an external signal on its way, and the server sends it only once."""
+    node = world("cancelled")
+    async with workers(server, node):
+        handles = [await start(server, f"cancelled-{number}", pool="cancelled") for number in range(40)]
+        for number, handle in enumerate(handles):
+            await asyncio.sleep(0.01 * (number % 4))
+            await handle.cancel()
+        for handle in handles:
+            async with asyncio.timeout(60):
+                with pytest.raises(WorkflowFailureError):
+                    await handle.result()
+        budget = server.get_workflow_handle(budget_id("test", "cancelled"))
+        async with asyncio.timeout(20):
+            while (state := await budget.query("state"))["holders"] or state["waiters"]:
+                await asyncio.sleep(0.05)
+    assert "reset" not in node.calls
+
+
+async def test_a_cancelled_incident_says_so_and_asks_nobody(server, workers):
+    node = world("asking", drains=["blocked"])
+    async with workers(server, node):
+        handle = await start(server, "asking")
+        async with asyncio.timeout(20):
+            while (await attributes_of(handle)).get("RunbookPhase") != "needs-operator":
+                await asyncio.sleep(0.05)
+        details = (await handle.query("__temporal_workflow_metadata")).current_details
+        assert "--name retry" in details
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+        seen = await handle.query("status", result_type=Status)
+        assert (seen.phase, seen.outcome, seen.question) == ("closed", "cancelled", None)
+        attributes = await attributes_of(handle)
+        assert (attributes["RunbookPhase"], attributes["RunbookOutcome"]) == ("closed", "cancelled")

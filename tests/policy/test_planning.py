@@ -120,7 +120,12 @@ TWO_POOLS = load_policy(
         ({**P5, "team": "search"}, "p5.48xlarge", None, r"in several pools \(p5, search\)"),
         (P5, "p9.unknown", None, "hardware of instance type p9.unknown is not known"),
         (P5, "", None, r"instance type \(no label\) is not known"),
-        (P5, "p5.48xlarge", "rest", "no ladder is named rest: there are block, none, reboot, replace, reset"),
+        (
+            P5,
+            "p5.48xlarge",
+            "rest",
+            "no ladder is named rest: there are block, drain, none, reboot",
+        ),
     ],
 )
 def test_refusals(labels, instance_type, ladder, reason):

@@ -19,7 +19,7 @@ def test_smallest_file():
     policy = load_policy(SMALLEST)
     assert policy.mode == "enforce"
     assert policy.operator_reminder == timedelta(hours=4)
-    assert policy.ladder_names() == ("block", "none", "reboot", "replace", "reset")
+    assert policy.ladder_names() == ("block", "drain", "none", "reboot", "replace", "reset")
     assert policy.ladder("none") == ()
     assert [step.rung for step in policy.ladder("block") or ()] == [
         RungName.BLOCK,
@@ -95,8 +95,8 @@ validation: {test_pod: {image: x}}
         ),
         "line 11: faults[0].match: '79,94' is not an Xid: write one whole number, such as 79",
         (
-            "line 12: faults[1].ladder: no ladder is named rebot: there are block, none, quick, reboot, "
-            "replace, reset"
+            "line 12: faults[1].ladder: no ladder is named rebot: there are block, drain, none, quick, "
+            "reboot, replace, reset"
         ),
         (
             "line 12: faults[1].tolerations: unknown field: did you mean toleration? known here: "

@@ -134,7 +134,7 @@ class Resetter:
         proven = await self.prove(
             target, before, gpus_expected=gpus_expected, needs_sign=outcome is not Outcome.DONE
         )
-        return ResetReport(proven.outcome, f"{proven.message}; {said}", proven.facts)
+        return ResetReport(proven.outcome, f"{proven.message}\n{said}", proven.facts)
 
     async def prove(
         self, target: Target, before: HardwareFacts, *, gpus_expected: int, needs_sign: bool
@@ -166,7 +166,7 @@ class Resetter:
             return ResetReport(
                 Outcome.UNVERIFIED, f"the reset is not proven: {'; '.join(missing[:4])}", after.facts
             )
-        proof = f"proven: no recovery action, no pending remap, {len(after.facts.gpus)} GPUs"
+        proof = f"no recovery action, no pending remap, {len(after.facts.gpus)} GPUs"
         return ResetReport(Outcome.DONE, proof, after.facts)
 
 
