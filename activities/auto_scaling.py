@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.aws import NO_SUCH_INSTANCE, Aws, call, code_of
-from gpu_runbooks.activities.ec2 import GOING, Instance, describe, describe_machine
+from gpu_runbooks.activities.ec2 import GOING, Instance, describe, describe_machine, require_fresh
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.model import (
     ConfirmReplacement,
@@ -61,6 +61,7 @@ async def replace_instance(
     group = await _owner_of(aws, identity, instance, earlier_group)
     beat(group.name)
     if instance.state not in GOING and not group.is_letting_go(instance.instance_id):
+        require_fresh(request.not_after)
         await call(
             aws.autoscaling_once.terminate_instance_in_auto_scaling_group,
             InstanceId=instance.instance_id,

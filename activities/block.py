@@ -73,8 +73,9 @@ async def unblock(kubernetes: Kubernetes, request: UnblockNode) -> UnblockResult
             marker = marker_of(node)
         except ValueError:
             return UnblockResult(removed=removed, kept=("a block marker that cannot be read, and its block",))
-        if marker is not None and marker.incident != request.incident:
-            return UnblockResult(removed=removed, kept=(f"the block of incident {marker.incident}",))
+        if marker is not None and (marker.incident, marker.run_id) != (request.incident, request.run_id):
+            kept = f"the block of incident {marker.incident}, run {marker.run_id}"
+            return UnblockResult(removed=removed, kept=(kept,))
         patch, going = unblocking_patch(node, marker, request.incident)
         if not going:
             return UnblockResult(removed=removed, kept=_foreign(node))

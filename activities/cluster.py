@@ -62,6 +62,8 @@ def translated(error: KubernetesError) -> ApplicationError:
         return errors.refusal(
             errors.NODE_NOT_FOUND, f"no such Node, see `kubectl get nodes`: {error.message}"
         )
+    if error.status in {400, 413, 422}:
+        return errors.refusal(errors.REJECTED, f"the API server rejects the request: {error.message}")
     delay = None if error.retry_after is None else timedelta(seconds=error.retry_after)
     message = str(error)[: errors.LONGEST_MESSAGE]
     return ApplicationError(message, type="Kubernetes", next_retry_delay=delay)

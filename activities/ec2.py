@@ -67,6 +67,16 @@ async def describe_machine(aws: Aws, identity: NodeIdentity) -> Instance:
     return instance
 
 
+def require_fresh(not_after: datetime) -> None:
+    """Raise NOT_SENT where the look that permits an act is too old: a worker may have been stalled since."""
+    if datetime.now(UTC) > not_after:
+        raise ApplicationError(
+            f"nothing was sent: the look at the node held until {not_after:%H:%M:%S} UTC",
+            type=errors.NOT_SENT,
+            non_retryable=True,
+        )
+
+
 async def reboot_instance(aws: Aws, request: RebootInstance) -> RebootRequested:
     """Call RebootInstances, once, on a running instance.
 
@@ -86,5 +96,6 @@ async def reboot_instance(aws: Aws, request: RebootInstance) -> RebootRequested:
             f"instance {instance.instance_id} of node {request.identity.name} is {instance.state}: only a "
             "running instance can be rebooted",
         )
+    require_fresh(request.not_after)
     await call(aws.ec2_once.reboot_instances, InstanceIds=[instance.instance_id])
     return RebootRequested(instance_id=instance.instance_id, requested_at=datetime.now(UTC))

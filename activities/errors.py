@@ -17,8 +17,13 @@ NO_OWNER = "NoOwner"
 """The instance belongs to no Auto Scaling group: we do not replace it."""
 NOT_SENT = "NotSent"
 """The call that must not be repeated was never made: what comes before it failed."""
+REJECTED = "Rejected"
+"""The API server calls the request itself wrong: it will say so again."""
 INSTANCE_UNKNOWN = "InstanceUnknown"
 INSTANCE_NOT_RUNNING = "InstanceNotRunning"
+
+FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED})
+"""What only a person can mend: no reason for a stronger act."""
 
 LONGEST_MESSAGE = 2000
 

@@ -203,6 +203,8 @@ class BlockResult(Wire):
 class UnblockNode(Wire):
     identity: NodeIdentity
     incident: str
+    run_id: str
+    """First run id: a later incident of the node has the same workflow id, and its block is not ours."""
 
 
 class UnblockResult(Wire):
@@ -392,6 +394,8 @@ class RebootInstance(Wire):
     identity: NodeIdentity
     incident: str
     reason: str
+    not_after: datetime
+    """The look at the node holds until then. Later nothing is sent: the world may have changed."""
 
 
 class RebootRequested(Wire):
@@ -403,6 +407,8 @@ class ReplaceInstance(Wire):
     identity: NodeIdentity
     incident: str
     reason: str
+    not_after: datetime
+    """As for a reboot."""
 
 
 class ReplaceRequested(Wire):
@@ -441,7 +447,7 @@ class SlotRequest(Wire):
     """First run id, stable over continue-as-new."""
     node: str
     severity: int = 0
-    limit: int = 1
+    limit: int = Field(default=1, ge=1)
     """Slots of the pool, by the policy that the incident was opened with."""
 
 

@@ -80,9 +80,9 @@ class Temporal(TemporalActivities):
         try:
             found = await self._client.get_workflow_handle(holder.incident).describe()
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return True
-            raise
+            return error.status is RPCStatusCode.NOT_FOUND
+        except ValueError:  # a status that the SDK has no name for, such as that of a paused workflow
+            return False
         if found.raw_info.first_run_id != holder.run_id:
             return True  # a later incident has the id by now
         return found.status is not WorkflowExecutionStatus.RUNNING

@@ -7,7 +7,7 @@ its workflow accepted. Every path may be taken again with the same fault.
 import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from temporalio.client import (
@@ -27,7 +27,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from gpu_runbooks.activities.model import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
-from gpu_runbooks.workflows.node_remediation import EXPIRED, KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.incident import Outcome
+from gpu_runbooks.workflows.node_remediation import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.search_attributes import opening
 
 UPDATE_SECONDS = 5.0
@@ -176,7 +177,22 @@ class Incidents:
             return False
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id, result_type=dict)
         result = await handle.result(follow_runs=False, rpc_timeout=READ_TIMEOUT)
-        return report.fault.fingerprint in result.get("fingerprints", ())
+        return report.fault.fingerprint in result.get("fingerprints", ()) and _settles(result, report)
+
+
+def _settles(result: dict[str, Any], report: FaultReport) -> bool:
+    """Whether the way that an incident ended is an answer to a fault that still fires."""
+    match result.get("outcome"):
+        case Outcome.RETURNED | Outcome.REPLACED | Outcome.RELEASED | Outcome.ABORTED:
+            return True
+        case Outcome.LEFT_ALONE | Outcome.OBSERVED:
+            # Another policy may have another answer.
+            return bool(result.get("policy_digest") == report.plan.policy_digest)
+        case Outcome.EXPIRED:
+            # The machine was gone; the same one is back, or it is another, whose fault this cannot be.
+            return bool(result.get("provider_id") != report.plan.identity.provider_id)
+        case _:
+            return False
 
 
 async def _is_first_fault(incident: WorkflowExecutionDescription, report: FaultReport) -> bool:
@@ -190,6 +206,6 @@ def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["st
         raise TimeoutError(f"the update did not end: {cause!r}")
     if cause.type == KNOWN:
         return "duplicate" if running else "started"
-    if cause.type == OTHER_MACHINE:
+    if cause.type in {OTHER_MACHINE, ENDING}:
         raise TemporalUnavailableError(f"to be sent again when that incident is over: {cause.message}")
     raise cause

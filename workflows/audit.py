@@ -34,6 +34,9 @@ class Result(Wire):
     reason: str
     node: str
     target: str
+    provider_id: str
+    """Machine of the first fault."""
+    policy_digest: str
     acts: tuple[str, ...]
     fingerprints: tuple[str, ...]
     """An alert with one of these that still fires is a repeat, not news."""
@@ -65,6 +68,8 @@ def result(incident: Incident, outcome: Outcome, reason: str) -> Result:
         reason=reason,
         node=incident.plan.identity.name,
         target=incident.target.name,
+        provider_id=incident.plan.identity.provider_id,
+        policy_digest=incident.plan.policy_digest,
         acts=tuple(
             f"{act.rung} {act.attempt}: {'proven' if act.proven else 'not proven'}" for act in incident.acts
         ),

@@ -48,6 +48,10 @@ class UnreadableXidError(ValueError):
     """The value is not one Xid: `Xid79`, `79,94`, `-1`."""
 
 
+LONGEST_CODE = 6
+"""Digits. The code becomes part of a taint, which holds 63 characters."""
+
+
 def parse_code(value: object) -> int:
     """Xid in any spelling that exporters use: 79, 79.0, "79", " 79", "79.0". 0 means that there was none.
 
@@ -56,7 +60,7 @@ def parse_code(value: object) -> int:
     """
     text = "" if isinstance(value, bool) else str(value).strip()
     whole, _, fraction = text.partition(".")
-    if not (whole.isascii() and whole.isdecimal()) or fraction.strip("0"):
+    if not (whole.isascii() and whole.isdecimal() and len(whole) <= LONGEST_CODE) or fraction.strip("0"):
         raise UnreadableXidError(f"{value!r} is not an Xid: write one whole number, such as 79")
     return int(whole)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
@@ -11,7 +12,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import TemporalActivities
     from gpu_runbooks.activities.model import FindClosedIncidents, FindHolders, SlotRequest
     from gpu_runbooks.workflows.options import TEMPORAL
-    from gpu_runbooks.workflows.slots import Slots
+    from gpu_runbooks.workflows.slots import Slots, read_request
 
 HOLDER_CHECK = timedelta(minutes=1)
 """How often holders and waiters are checked to be alive: a terminated incident returns no slot."""
@@ -56,16 +57,22 @@ class DisruptionBudget:
                 workflow.continue_as_new(self._slots)
 
     @workflow.signal(description="An incident asks for permission to disrupt its node")
-    def request_slot(self, request: SlotRequest) -> None:
+    def request_slot(self, raw: Any = None) -> None:
+        request = read_request(raw)
+        if request is None:
+            workflow.logger.warning("ignoring a request_slot that is none: %s", str(raw)[:200])
+            return
         self._slots.request(request)
         if self._slots.holds(request):
             self._repeated.append(request)  # it asks again: the grant may not have reached it
         self._news = True
 
     @workflow.signal(description="An incident is done with its node, or withdraws its request")
-    def return_slot(self, request: SlotRequest) -> None:
-        self._slots.give_up(request)
-        self._news = True
+    def return_slot(self, raw: Any = None) -> None:
+        request = read_request(raw)
+        if request is not None:
+            self._slots.give_up(request)
+            self._news = True
 
     @workflow.query(description="Holders, waiters and the limit")
     def state(self) -> Slots:

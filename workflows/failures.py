@@ -1,12 +1,22 @@
 """Failures of activities, in words for a person."""
 
-from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
+
+from gpu_runbooks.activities.errors import NOT_SENT
 
 
 def cause_type(error: ActivityError) -> str:
     """Type of the ApplicationError behind it, one of `activities.errors`; empty for a timeout."""
     return (error.cause.type or "") if isinstance(error.cause, ApplicationError) else ""
+
+
+def was_never_sent(error: ActivityError) -> bool:
+    """Whether the act behind it was surely not asked for: it said so itself, or no worker took it up."""
+    cause = error.cause
+    if isinstance(cause, ActivityTimeoutError):
+        return cause.type is TimeoutType.SCHEDULE_TO_START
+    return cause_type(error) == NOT_SENT
 
 
 def in_words(error: ActivityError) -> str:

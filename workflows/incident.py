@@ -37,6 +37,9 @@ class Phase(StrEnum):
 
     OPEN = "open"
     TOLERATING = "tolerating"
+    """Before anything is touched."""
+    WAITING = "waiting"
+    """Before a rung, blocked and with a slot."""
     WAITING_FOR_SLOT = "waiting-for-slot"
     BLOCKING = "blocking"
     DRAINING = "draining"
@@ -121,6 +124,10 @@ class Incident(BaseModel):
     """An operator's `escalate_to`: nothing milder is tried again."""
     granted: dict[RungName, int] = {}
     """Attempts that operators added to what policy allows."""
+    reset_gpu: tuple[str | None, str | None] = (None, None)
+    """UUID and PCI address of the GPU that was reset last; nothing for all of them."""
+    unsent: datetime | None = None
+    """Since when a repair could not even be asked for."""
     repaired: datetime | None = None
     """When a repair was proven that is not yet validated, nor refuted by a newer fault."""
     validations: int = 0
@@ -171,9 +178,33 @@ class Incident(BaseModel):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
             self.plan = report.plan
             self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
-        if self.repaired is not None and fault.first_seen > self.repaired:
-            self.note(now, "newer than the last repair, which therefore did not hold")
+        if self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
+            self.note(now, "not explained by the last repair, which therefore does not count")
             self.refute_repair()
+
+    def _covers(self, report: FaultReport) -> bool:
+        """Whether the last proven repair reaches a fault: not a milder one, and not one of another GPU."""
+        last = next((act.rung for act in reversed(self.acts) if act.rung in REPAIRS and act.proven), None)
+        if last is None:
+            return True  # a person, or somebody's reboot: the validation that follows decides
+        first = _first_repair(report.plan.treatment)
+        if first is not None and REPAIRS.index(first) > REPAIRS.index(last):
+            return False
+        entity = report.fault.entity
+        return (
+            last is not RungName.RESET_GPU
+            or self.reset_gpu == (None, None)
+            or (entity.kind == "gpu" and self.reset_gpu == (entity.uuid, entity.pci_address))
+        )
+
+    def faulty_gpu(self) -> tuple[str | None, str | None]:
+        """UUID and PCI address of the one GPU that the faults name; nothing for none or several."""
+        named = {
+            (fault.entity.uuid, fault.entity.pci_address)
+            for fault in self.faults
+            if fault.entity.kind == "gpu"
+        }
+        return named.pop() if len(named) == 1 else (None, None)
 
     def note(self, now: datetime, text: str) -> None:
         """Record a line for the auditor; the oldest are dropped, they stay in the history."""
@@ -189,6 +220,7 @@ class Incident(BaseModel):
     def record(self, act: Act) -> None:
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
+        self.unsent = None
         if act.rung in REPAIRS:
             self.drained = False
             self.drains = 0
@@ -222,5 +254,9 @@ def severity(treatment: Treatment) -> int:
     """0 for a fault that touches no node, 1 for one that only blocks, 2 to 4 by the first repair."""
     if treatment.application or not treatment.rungs:
         return 0
-    first = next((rung.name for rung in treatment.rungs if rung.name in REPAIRS), None)
+    first = _first_repair(treatment)
     return 1 if first is None else 2 + REPAIRS.index(first)
+
+
+def _first_repair(treatment: Treatment) -> RungName | None:
+    return next((rung.name for rung in treatment.rungs if rung.name in REPAIRS), None)

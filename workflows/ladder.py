@@ -104,7 +104,8 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     repair = _next_repair(incident, rungs)
     if repair is None:
         return AskOperator(_nothing_left(incident))
-    last = max((act.ended for act in incident.acts), default=incident.opened)
+    ended = (act.ended for act in incident.acts if act.rung is not RungName.DRAIN)
+    last = max(ended, default=incident.opened)
     if now < last + repair.wait:
         return Tolerate(last + repair.wait)
     if not incident.drained:

@@ -16,7 +16,6 @@ with workflow.unsafe.imports_passed_through():
         FaultSource,
         PlanIncident,
         RungName,
-        SlotRequest,
     )
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
@@ -33,12 +32,16 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.operator import Word, read_escalation, read_word
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
+    from gpu_runbooks.workflows.slots import read_request
 
 KNOWN = "Known"
 """Rejection of a fault that the incident has already: a repeat, not an error."""
 
 OTHER_MACHINE = "OtherMachine"
 """Rejection of a fault of another instance than the incident's: to be sent again when it is over."""
+
+ENDING = "Ending"
+"""Rejection of a fault that came too late for this incident: to be sent again, then it opens its own."""
 
 EXPIRED = "expired"
 """Answer to a fault of the machine that took the name: this incident ends, and the fault opens its own."""
@@ -152,6 +155,8 @@ class NodeRemediation:
     async def report_fault(self, report: FaultReport) -> str:
         await workflow.wait_condition(lambda: self._incident is not None)
         incident = self._open_incident()
+        if incident.outcome is not None:
+            return EXPIRED
         if _is_of(incident, report):
             incident.join(report, workflow.now())
             return "joined"
@@ -165,6 +170,8 @@ class NodeRemediation:
             raise ApplicationError("this fault is part of the incident already", type=KNOWN)
         if self._incident is None:
             return
+        if self._incident.outcome is not None:
+            raise ApplicationError("the incident is ending: send it again for one of its own", type=ENDING)
         # One that waits for a person would wait for ever for a machine that is gone: it makes room.
         if not _is_of(self._incident, report) and self._incident.phase is not Phase.NEEDS_OPERATOR:
             raise ApplicationError(
@@ -228,9 +235,11 @@ class NodeRemediation:
         self._open_incident()
 
     @workflow.signal(description="The pool's budget grants the slot")
-    def slot_granted(self, grant: SlotRequest) -> None:
-        incident = self._incident
-        if incident is not None and incident.slot_wanted and grant.run_id == incident.run_id:
+    def slot_granted(self, raw: Any = None) -> None:
+        incident, grant = self._incident, read_request(raw)
+        if incident is None or grant is None:
+            return
+        if incident.slot_wanted and grant.run_id == incident.run_id:
             incident.slot_held = True
 
     @workflow.query(description="Phase, acts with their proofs, and what is waited for")
@@ -264,7 +273,8 @@ class NodeRemediation:
     def _answer(self, word: Word, decision: str) -> Incident:
         incident = self._open_incident()
         incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
-        incident.question = None
+        incident.question = incident.unsent = None
+        incident.drained = False  # days may have passed
         return incident
 
 

@@ -32,8 +32,8 @@ class ManualStart(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     node: str = Field(min_length=1)
-    reason: str = Field(min_length=1)
-    operator: str = Field(min_length=1)
+    reason: str = Field(min_length=1, max_length=500)
+    operator: str = Field(min_length=1, max_length=100)
     ladder: str | None = None
     """Ladder of the policy; None for that of the rule for manual starts."""
 

@@ -13,8 +13,8 @@ class Word(BaseModel):
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
-    operator: str = Field(min_length=1)
-    reason: str = Field(min_length=1)
+    operator: str = Field(min_length=1, max_length=100)
+    reason: str = Field(min_length=1, max_length=500)
 
 
 class Escalation(Word):

@@ -34,14 +34,26 @@ CLUSTER: dict[str, Any] = {
 }
 """Reads, block and unblock: tried until the API server answers. Until then nothing else is done."""
 
-CLOUD: dict[str, Any] = {**CLUSTER, "task_queue": CLOUD_QUEUE}
+LOOK_HOLDS = timedelta(seconds=60)
+"""How long a look at the node permits an act: block, boot and machine may be others a minute later."""
 
-REBOOT_ONCE: dict[str, Any] = {
-    **CLOUD,
-    "schedule_to_close_timeout": timedelta(minutes=5),
-    "retry_policy": RetryPolicy(maximum_attempts=1),
+SOON: dict[str, Any] = {
+    "task_queue": CLOUD_QUEUE,
+    "schedule_to_start_timeout": timedelta(seconds=30),
+    "start_to_close_timeout": LOOK_HOLDS,
+    "heartbeat_timeout": HEARTBEAT,
 }
+"""An act that waits for no worker: the incident looks at the node again instead."""
+
+REBOOT_ONCE: dict[str, Any] = {**SOON, "retry_policy": RetryPolicy(maximum_attempts=1)}
 """RebootInstances has no idempotency token: one attempt, then the wait for proof, whatever the answer."""
+
+REPLACE_SOON: dict[str, Any] = {
+    **SOON,
+    "schedule_to_close_timeout": timedelta(seconds=90),
+    "retry_policy": BRIEFLY,
+}
+"""It reads the state first, so a second attempt terminates nothing twice."""
 
 
 def until(deadline: datetime, now: datetime, queue: str = CLUSTER_QUEUE) -> dict[str, Any]:

@@ -1,18 +1,17 @@
 """The three repairs: each asks for its act and comes back with a proof, or with why there is none."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
 from gpu_runbooks.activities.errors import (
-    BAD_INPUT,
-    FORBIDDEN,
+    FOR_A_PERSON,
     INSTANCE_NOT_RUNNING,
     INSTANCE_UNKNOWN,
-    NOT_SENT,
+    NOT_VERIFIED,
 )
 from gpu_runbooks.activities.model import (
     AwaitReboot,
@@ -27,17 +26,21 @@ from gpu_runbooks.activities.model import (
     RunNodeTask,
 )
 from gpu_runbooks.activities.names import CLOUD_QUEUE
-from gpu_runbooks.workflows.failures import cause_type, in_words
+from gpu_runbooks.workflows.failures import cause_type, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
-from gpu_runbooks.workflows.options import CLUSTER, REBOOT_ONCE, until
+from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REBOOT_ONCE, REPLACE_SOON, until
 
 AGENT_START_LIMIT = timedelta(seconds=60)
 """An agent takes a task within seconds; one that has not after this is gone."""
 
 
-NOT_SENT_PAUSE = timedelta(seconds=15)
-"""Between attempts to learn the state of an instance before its reboot."""
+AWS_UNSURE = frozenset({"Aws", NOT_VERIFIED})
+"""AWS was throttled or away, or does not show yet what it was asked for."""
+
+
+class NotSentError(Exception):
+    """The act was not asked for: the incident looks at the node again before it tries once more."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,13 @@ class Proof:
     text: str
     target: NodeIdentity | None = None
     """The machine as the act left it, where it changed."""
+    inconclusive: bool = False
+    """Nothing was measured that speaks against the machine: a person is asked, nothing stronger is done."""
 
 
 async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     """Have the node's own agent reset the GPU, and prove it through NVML."""
-    uuid, address = _faulty_gpu(incident)
+    uuid, address = incident.reset_gpu = incident.faulty_gpu()
     result = await run_node_task(
         incident,
         NodeTaskKind.RESET_GPU,
@@ -70,11 +75,23 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     """Reboot the instance, once, and wait for a new boot id."""
     target, deadline = incident.target, workflow.now() + step.rung.timeout
     try:
-        await _request_reboot(incident, deadline)
+        await workflow.execute_activity_method(
+            CloudActivities.reboot_instance,
+            RebootInstance(
+                identity=target,
+                incident=incident.workflow_id,
+                reason=incident.why(),
+                not_after=workflow.now() + LOOK_HOLDS,
+            ),
+            summary=f"reboot {target.instance_id}",
+            **REBOOT_ONCE,
+        )
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        if cause_type(error) in {FORBIDDEN, BAD_INPUT, NOT_SENT}:
+        if was_never_sent(error):
+            raise NotSentError(in_words(error)) from None
+        if cause_type(error) in FOR_A_PERSON:
             raise
         if cause_type(error) in {INSTANCE_UNKNOWN, INSTANCE_NOT_RUNNING}:
             return Proof(proven=False, text=in_words(error))
@@ -93,35 +110,27 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     return Proof(proven=True, text=text, target=target.model_copy(update={"boot_id": proof.boot_id}))
 
 
-async def _request_reboot(incident: Incident, deadline: datetime) -> None:
-    """Call RebootInstances once; only a call that was surely not sent is asked for again."""
-    target = incident.target
-    while True:
-        try:
-            await workflow.execute_activity_method(
-                CloudActivities.reboot_instance,
-                RebootInstance(identity=target, incident=incident.workflow_id, reason=incident.why()),
-                summary=f"reboot {target.instance_id}",
-                **REBOOT_ONCE,
-            )
-        except ActivityError as error:
-            if cause_type(error) != NOT_SENT or workflow.now() + NOT_SENT_PAUSE > deadline:
-                raise
-            await workflow.sleep(NOT_SENT_PAUSE, summary="AWS did not tell the instance's state: ask again")
-        else:
-            return
-
-
 async def replace(incident: Incident, step: Repair) -> Proof:
     """Terminate the instance in its group, claim the Node that joins for it, confirm both in EC2."""
     old, started = incident.target, workflow.now()
     deadline = started + step.rung.timeout
-    requested = await workflow.execute_activity_method(
-        CloudActivities.replace_instance,
-        ReplaceInstance(identity=old, incident=incident.workflow_id, reason=incident.why()),
-        summary=f"terminate {old.instance_id} in its Auto Scaling group, capacity kept",
-        **until(deadline, started, CLOUD_QUEUE),
-    )
+    try:
+        requested = await workflow.execute_activity_method(
+            CloudActivities.replace_instance,
+            ReplaceInstance(
+                identity=old,
+                incident=incident.workflow_id,
+                reason=incident.why(),
+                not_after=started + LOOK_HOLDS,
+            ),
+            summary=f"terminate {old.instance_id} in its Auto Scaling group, capacity kept",
+            **REPLACE_SOON,
+        )
+    except ActivityError as error:
+        # Asked for again, this reads the state first: one that is going already is not terminated twice.
+        if is_cancelled_exception(error) or not (was_never_sent(error) or cause_type(error) in AWS_UNSURE):
+            raise
+        raise NotSentError(in_words(error)) from None
     claimed = await workflow.execute_activity_method(
         ClusterActivities.claim_replacement,
         ClaimReplacement(
@@ -199,13 +208,3 @@ async def run_node_task(
         **CLUSTER,
     )
     return result
-
-
-def _faulty_gpu(incident: Incident) -> tuple[str | None, str | None]:
-    """UUID and PCI address of the one GPU that the faults name; nothing where they name none or several."""
-    named = {
-        (fault.entity.uuid, fault.entity.pci_address)
-        for fault in incident.faults
-        if fault.entity.kind == "gpu"
-    }
-    return named.pop() if len(named) == 1 else (None, None)

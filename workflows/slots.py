@@ -1,10 +1,28 @@
 """Who may disrupt a node of a pool: the state of a disruption budget. Pure."""
 
 from collections.abc import Iterable
+from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from gpu_runbooks.activities.model import SlotRequest
+
+LONGEST_ID = 1000
+"""Bytes of a workflow id that Temporal takes."""
+
+
+def read_request(raw: Any) -> SlotRequest | None:
+    """A slot request from a signal; None for what is none.
+
+    Signals cannot be refused and stay in the history: one that raises would stop its workflow for ever.
+    """
+    try:
+        request = SlotRequest.model_validate(raw)
+    except ValidationError:
+        return None
+    parts = request.incident.split("/")
+    right = len(parts) == 3 and parts[0] == "node" and all(parts) and len(request.incident) <= LONGEST_ID
+    return request if right and request.run_id else None
 
 
 class Slots(BaseModel):

@@ -8,12 +8,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, FailureError,
 
 from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
 from gpu_runbooks.activities.errors import (
-    BAD_INPUT,
     BLOCKED_BY_OTHER,
-    FORBIDDEN,
+    FOR_A_PERSON,
     NODE_CHANGED,
     NODE_NOT_FOUND,
-    NOT_SENT,
 )
 from gpu_runbooks.activities.model import (
     BlockNode,
@@ -38,6 +36,9 @@ from gpu_runbooks.workflows.waits import wait_for
 
 ASK_AGAIN = timedelta(minutes=5)
 """A slot request is sent again so often: the budget may have been restarted since."""
+
+NOT_SENT_PAUSE = timedelta(seconds=15)
+"""Before an act that could not be asked for is tried again, behind another look at the node."""
 
 OTHER_OWNER_WAIT = timedelta(minutes=1)
 """How long to leave a node alone that another incident has blocked, before asking again."""
@@ -77,7 +78,7 @@ async def take(incident: Incident, step: ladder.Step) -> None:
 
 async def tolerate(incident: Incident, moment: datetime) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
-    enter(incident, Phase.TOLERATING)
+    enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
     known, wait = len(incident.faults), moment - workflow.now()
     await wait_for(
         lambda: incident.outcome is not None or len(incident.faults) > known, wait, f"wait for {wait}"
@@ -190,9 +191,11 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     started = workflow.now()
     try:
         proof = await act(incident, step)
+    except repairs.NotSentError as error:
+        await not_sent(incident, step, started, str(error))
+        return
     except ActivityError as error:
-        # What only a person can mend is no reason for a stronger act.
-        if is_cancelled_exception(error) or cause_type(error) in {FORBIDDEN, BAD_INPUT, NOT_SENT}:
+        if is_cancelled_exception(error) or cause_type(error) in FOR_A_PERSON:
             raise
         proof = repairs.Proof(proven=False, text=in_words(error))
     if proof.target is not None:
@@ -200,17 +203,27 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text)
 
 
+async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
+    """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
+    if incident.unsent is None:
+        incident.unsent = started
+        incident.note(workflow.now(), f"{step.rung.name} was not asked for, trying again: {why}")
+    if workflow.now() - incident.unsent >= step.rung.timeout:
+        incident.question = why
+        return
+    await wait_for(
+        lambda: incident.outcome is not None, NOT_SENT_PAUSE, f"before {step.rung.name} is tried again"
+    )
+
+
 async def validate_repair(incident: Incident, rung: Rung) -> None:
     """Validate the node. The result counts only if no newer fault refuted the repair meanwhile."""
     enter(incident, Phase.VALIDATING)
     started, repaired = workflow.now(), incident.repaired
-    try:
-        proof = await validate(incident, rung)
-    except ActivityError as error:
-        if is_cancelled_exception(error):
-            raise
-        proof = repairs.Proof(proven=False, text=in_words(error))
-    if incident.repaired == repaired:
+    proof = await validate(incident, rung)
+    if proof.inconclusive:
+        incident.question = proof.text
+    elif incident.repaired == repaired:
         incident.validated = proof.proven
         incident.validations += 0 if proof.proven else 1
     record(incident, RungName.VALIDATE, started, proven=proof.proven, proof=proof.text)
@@ -288,7 +301,7 @@ async def unblock(incident: Incident) -> UnblockResult:
     """Remove what our marker says is ours."""
     return await workflow.execute_activity_method(
         ClusterActivities.unblock_node,
-        UnblockNode(identity=incident.target, incident=incident.workflow_id),
+        UnblockNode(identity=incident.target, incident=incident.workflow_id, run_id=incident.run_id),
         summary=f"remove our block from {incident.target.name}, and only ours",
         **CLUSTER,
     )

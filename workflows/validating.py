@@ -44,9 +44,12 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
         **until(deadline, workflow.now()),
     )
     if pod.outcome != "succeeded":
+        # A pod that never ran says nothing of the GPUs.
+        never_ran = any(sign in pod.message for sign in ("not scheduled", "its container waits"))
         held = "Insufficient nvidia.com/gpu" in pod.message
         hint = ". Pods of the node hold its GPUs: wait for them or drain the node, then retry" if held else ""
-        return Proof(proven=False, text=f"test pod {pod.pod} {pod.outcome}{hint}: {pod.message}")
+        text = f"test pod {pod.pod} {pod.outcome}{hint}: {pod.message}"
+        return Proof(proven=False, text=text, inconclusive=pod.outcome == "timed_out" and never_ran)
 
     seen = await workflow.execute_activity_method(
         ClusterActivities.observe_node,

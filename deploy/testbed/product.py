@@ -14,6 +14,9 @@ from testbed.temporal import NAMESPACE as TEMPORAL_NAMESPACE
 from testbed.temporal import Temporal
 
 POLICY = Path(__file__).with_name("policy.yaml")
+SOURCES = Path(__file__).parents[2] / "tests" / "dev"
+"""Holds gpu_runbooks as links to the folders of this checkout."""
+
 MANIFESTS = Path(__file__).parents[1] / "manifests"
 
 QUEUES = {
@@ -86,6 +89,8 @@ class Product:
 
     async def _environment(self, role: str) -> dict[str, str]:
         environment = {
+            # This checkout's code, whatever the environment's installation points at.
+            "PYTHONPATH": str(SOURCES),
             "TEMPORAL_ADDRESS": self._temporal.address,
             "TEMPORAL_NAMESPACE": TEMPORAL_NAMESPACE,
             "GPU_RUNBOOKS_CLUSTER": self._cluster,

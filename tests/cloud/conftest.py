@@ -179,11 +179,11 @@ def identity(instance_id: str, **changes: str) -> NodeIdentity:
 
 
 def reboot_of(node: NodeIdentity) -> RebootInstance:
-    return RebootInstance(identity=node, incident="node/test/gpu-a1", reason="xid 79")
+    return RebootInstance(identity=node, incident="node/test/gpu-a1", reason="xid 79", not_after=soon())
 
 
 def replacement_of(node: NodeIdentity) -> ReplaceInstance:
-    return ReplaceInstance(identity=node, incident="node/test/gpu-a1", reason="xid 79")
+    return ReplaceInstance(identity=node, incident="node/test/gpu-a1", reason="xid 79", not_after=soon())
 
 
 def soon(seconds: float = 30) -> datetime:

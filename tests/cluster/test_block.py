@@ -26,8 +26,8 @@ def taint_keys(node):
     return {taint["key"] for taint in node["spec"].get("taints") or ()}
 
 
-def unblock_request(identity, incident=""):
-    return UnblockNode(identity=identity, incident=incident or f"node/test/{identity.name}")
+def unblock_request(identity, incident="", run_id="run-1"):
+    return UnblockNode(identity=identity, incident=incident or f"node/test/{identity.name}", run_id=run_id)
 
 
 async def add_taint(admin, name, key):
@@ -188,3 +188,16 @@ async def test_two_incidents_race_for_one_node(admin, kubernetes, node):
     assert (len(won), len(lost)) == (1, len(incidents) - 1)
     assert {error.type for error in lost} == {errors.BLOCKED_BY_OTHER}
     assert observe(await read(admin, identity.name), won[0].marker.incident).blocked
+
+
+async def test_a_late_unblock_of_the_incident_before_leaves_the_block_of_the_next(kubernetes, admin, node):
+    """Both have the same workflow id: one incident of a node follows another."""
+    identity = identity_of(node)
+    await block(kubernetes, block_request(identity, run_id="run-1"))
+    await unblock(kubernetes, unblock_request(identity, run_id="run-1"))
+    await block(kubernetes, block_request(identity, run_id="run-2"))
+    undone = await unblock(kubernetes, unblock_request(identity, run_id="run-1"))
+    assert undone.removed == ()
+    now = await read(admin, identity.name)
+    assert names.BLOCK_TAINT in taint_keys(now)
+    assert now["spec"]["unschedulable"]

@@ -49,7 +49,9 @@ async def test_block_observe_drain_unblock(cluster, node):
     assert (seen.gpus, seen.efa_interfaces) == (8, 32)
     request = DrainNode(identity=identity, incident=incident, deadline=soon())
     assert (await environment.run(cluster.drain_node, request)).outcome == "drained"
-    await environment.run(cluster.unblock_node, UnblockNode(identity=identity, incident=incident))
+    await environment.run(
+        cluster.unblock_node, UnblockNode(identity=identity, incident=incident, run_id="run-1")
+    )
     seen = await environment.run(cluster.observe_node, ObserveNode(name=identity.name, incident=incident))
     assert (seen.blocked, seen.marker) == (False, None)
 

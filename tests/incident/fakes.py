@@ -48,6 +48,8 @@ class World(ClusterActivities, CloudActivities):
         """`proven`, `unproven`, `refused`, `forbidden`, `not sent` or `unknown` (the call itself fails)."""
         self.replacements: list[str] = []
         self.confirmations: list[bool] = []
+        self.pods: list[TestPodResult | str] = []
+        """Results of the coming test pods, or `forbidden`."""
         self.validations: list[bool] = []
         self.pause: dict[str, asyncio.Event] = {}
         self.on_call: Callable[[str], None] = lambda _: None
@@ -195,6 +197,11 @@ class World(ClusterActivities, CloudActivities):
     @activity.defn
     async def run_test_pod(self, request: model.RunTestPod):
         await self._called("test_pod")
+        answer = self.pods.pop(0) if self.pods else None
+        if answer == "forbidden":
+            raise errors.refusal(errors.FORBIDDEN, "pods is forbidden: exceeded quota")
+        if answer is not None:
+            return answer
         return TestPodResult(outcome="succeeded", pod=f"test-{request.attempt}")
 
     def cluster(self) -> list[Callable[..., Any]]:

@@ -11,7 +11,7 @@ from gpu_runbooks.activities.model import (
     SlotRequest,
 )
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
-from gpu_runbooks.workflows.slots import Slots
+from gpu_runbooks.workflows.slots import Slots, read_request
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
 
 P5 = ExpectedHardware(instance_type="p5.48xlarge", gpus=8, efa_interfaces=32, nvlink=True)
@@ -160,3 +160,26 @@ def test_the_newest_policy_gives_the_limit():
     slots.request(ask("a", limit=3))
     slots.request(ask("b", limit=3))
     assert nodes(slots.grant()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        "x",
+        [1, 2],
+        {"incident": 1},
+        {"incident": "", "run_id": "x", "node": "y"},
+        {"incident": "budget/test/p5", "run_id": "x", "node": "y", "limit": 0},
+        {"incident": "someone/elses/workflow", "run_id": "x", "node": "y"},
+        {"incident": "node/test/" + "n" * 1200, "run_id": "x", "node": "y"},
+        {"incident": "node/test/n1", "run_id": "", "node": "n1"},
+        {"incident": "node/test/n1", "run_id": "r", "node": "n1", "limit": -1},
+    ],
+)
+def test_a_signal_that_is_no_request_is_none(raw):
+    assert read_request(raw) is None
+
+
+def test_a_request_is_read():
+    assert read_request(ask("a").model_dump(mode="json")) == ask("a")

@@ -139,9 +139,11 @@ def test_the_wait_of_a_rung_counts_from_the_last_act():
     )
     treatment = subject.plan.treatment.model_copy(update={"rungs": rungs})
     subject.plan = subject.plan.model_copy(update={"treatment": treatment})
-    last = subject.acts[-1].ended
-    assert next_step(subject, LATER) == Tolerate(last + timedelta(hours=2))
-    assert words(next_step(subject, last + timedelta(hours=2))) == "reboot 1"
+    reset = subject.acts[0].ended
+    assert next_step(subject, LATER) == Tolerate(reset + timedelta(hours=2))
+    assert words(next_step(subject, reset + timedelta(hours=2))) == "reboot 1"
+    subject.drained = False
+    assert words(next_step(subject, reset + timedelta(hours=2))) == "Drain"
 
 
 def test_a_toleration_counts_from_the_first_sight_of_the_fault():
@@ -186,6 +188,19 @@ def test_a_fault_from_before_the_repair_is_explained_by_it():
     subject = acted("reset", ("drain", True), ("reset_gpu", True), ("validate", True))
     subject.join(report("reset", of=fault("63", at=T0 - timedelta(minutes=5))), LATER)
     assert isinstance(next_step(subject, LATER), Return)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "gpu"), [("replace", "GPU-1"), ("reboot", "GPU-1"), ("reset", "GPU-7"), ("reset", None)]
+)
+def test_a_reset_does_not_explain_what_it_cannot_reach(ladder, gpu):
+    """A stronger treatment, another GPU, or the whole node: known late, though seen before the reset."""
+    subject = acted("reset", ("drain", True), ("reset_gpu", True), ("validate", True))
+    subject.reset_gpu = ("GPU-1", None)
+    subject.join(report(ladder, of=fault("79", at=T0 - timedelta(minutes=5), gpu=gpu)), LATER)
+    assert isinstance(next_step(subject, LATER), Drain)
+    subject.drained = True
+    assert words(next_step(subject, LATER)) == ("replace 1" if ladder == "replace" else "reboot 1")
 
 
 @pytest.mark.parametrize("application", [True, False], ids=["application", "informational"])

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 from google.protobuf.empty_pb2 import Empty
-from incident.conftest import until
+from incident.conftest import ListlessTemporal, until
 from incident.fakes import World
 from incident.plans import T0, fault, identity, report
 from temporalio.client import (
@@ -15,11 +15,14 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy
+from temporalio.worker import Worker
 
-from gpu_runbooks.activities.model import BlockMarker
+from gpu_runbooks.activities.model import BlockMarker, TestPodResult
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
 from gpu_runbooks.workflows.audit import Result, Status
+from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 from gpu_runbooks.workflows.incident import Outcome, Phase
+from gpu_runbooks.workflows.node_remediation import NodeRemediation
 
 NODE = incident_id("test", "n1")
 
@@ -167,6 +170,70 @@ async def test_a_reboot_that_was_surely_not_sent_is_asked_for_again(skipping, wo
         handle = await start(skipping.client, "reboot")
         assert (await handle.result()).outcome is Outcome.RETURNED
     assert world.acts == ["block", "drain", "reboot", "reboot", "reboot", "await_reboot", *RESET[3:]]
+    looks = [call for call in world.calls if call in {"observe", "reboot"}]
+    assert looks[1:7] == ["observe", "reboot"] * 3
+
+
+@pytest.mark.parametrize("ladder", ["reboot", "replace"])
+async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_node(skipping, ladder):
+    """The cloud worker is away; meanwhile the node is given back and the incident is aborted."""
+    world = World()
+    temporal = ListlessTemporal(skipping.client)
+    async with (
+        Worker(skipping.client, task_queue="remediation", workflows=[NodeRemediation, DisruptionBudget]),
+        Worker(skipping.client, task_queue="cluster", activities=world.cluster()),
+        Worker(
+            skipping.client,
+            task_queue="temporal",
+            activities=[temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents],
+        ),
+    ):
+        handle = await start(skipping.client, ladder)
+        await skipping.sleep(timedelta(minutes=3))
+        assert world.acts == ["block", "drain"]
+        world.marker = None
+        async with Worker(skipping.client, task_queue="cloud", activities=world.cloud()):
+            assert (await handle.result()).outcome is Outcome.RELEASED
+    assert not {"reboot", "replace"} & set(world.acts)
+
+
+@pytest.mark.parametrize(
+    ("pods", "named"),
+    [
+        (["forbidden"], "exceeded quota"),
+        ([TestPodResult(outcome="timed_out", pod="p", message="not ended: not scheduled: taint")], "taint"),
+    ],
+)
+async def test_a_validation_that_measured_nothing_is_no_reason_for_a_stronger_act(
+    skipping, workers, pods, named
+):
+    world = World(pods=pods)
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client)
+            await until(lambda: "test_pod" in world.calls)
+            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+                await asyncio.sleep(0.02)
+            assert named in (await status(handle)).question
+            assert world.acts == RESET[:5]
+            await handle.execute_update("retry", {"operator": "ana", "reason": "raised the quota"})
+        assert (await handle.result()).outcome is Outcome.RETURNED
+    assert not {"reboot", "replace"} & set(world.acts)
+
+
+async def test_a_fault_that_comes_while_the_incident_ends_is_not_taken(skipping, workers):
+    world = World(pause={"drain": asyncio.Event()})
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client)
+            await until(lambda: "drain" in world.calls)
+            await handle.execute_update("abort", {"operator": "ana", "reason": "enough"})
+            late = report(of=fault("79", at=await client_time(skipping.client)))
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await handle.execute_update("report_fault", late)
+            assert refused.value.cause.type == "Ending"
+            world.pause["drain"].set()
+        assert late.fault.fingerprint not in (await handle.result()).fingerprints
 
 
 async def test_a_reboot_that_cannot_be_sent_at_all_is_left_to_a_person(skipping, workers):
@@ -206,7 +273,7 @@ async def test_a_ladder_without_repairs_drains_asks_and_returns_what_a_person_me
             assert world.acts == ["block", "drain"]
             await handle.execute_update("retry", {"operator": "ana", "reason": "board swapped"})
         assert (await handle.result()).outcome is Outcome.RETURNED
-    assert world.acts == ["block", "drain", "validate", "test_pod", "unblock"]
+    assert world.acts == ["block", "drain", "drain", "validate", "test_pod", "unblock"]
 
 
 async def test_a_node_that_was_given_back_while_a_person_was_asked_is_released(skipping, workers):

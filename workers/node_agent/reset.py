@@ -53,6 +53,10 @@ def refusal(target: Target, before: Measurement) -> ResetReport | None:
         places = f"{target.uuid} is at {picked[0].pci_address}, the task says {target.pci_address}"
         return ResetReport(Outcome.UNKNOWN, f"{places}; nothing was reset", facts)
     for gpu in picked:
+        if target != Target() and gpu.uuid is None and gpu.index not in before.lost:
+            # nvidia-smi is told UUIDs; without one it would reset every GPU.
+            unnamed = f"{name(gpu)} does not tell its UUID; nothing was reset"
+            return ResetReport(Outcome.UNKNOWN, unnamed, facts)
         if gpu.index in before.lost:
             return ResetReport(Outcome.LOST, f"{name(gpu)} is lost; nothing was reset", facts)
         if gpu.processes is None:
