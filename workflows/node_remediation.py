@@ -20,8 +20,8 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.failures import cause_type, in_words
-    from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, Phase
-    from gpu_runbooks.workflows.ladder import AskOperator, Close, next_step
+    from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, Phase, severity
+    from gpu_runbooks.workflows.ladder import Close, next_step
     from gpu_runbooks.workflows.opening import (
         AutomaticStart,
         ContinuedStart,
@@ -184,9 +184,11 @@ class NodeRemediation:
     def retry(self, raw: Any = None) -> str:
         incident = self._answer(read_word(raw), "retry")
         incident.drains = 0
-        last = incident.acts[-1].rung if incident.acts else RungName.BLOCK
-        tried = last in {*REPAIRS, RungName.VALIDATE}
-        if tried or isinstance(next_step(incident, workflow.now()), AskOperator):
+        last = incident.acts[-1] if incident.acts else None
+        repaired = last is not None and last.rung in {*REPAIRS, RungName.VALIDATE}
+        undrained = last is not None and last.rung is RungName.DRAIN and not last.proven
+        # A ladder without repairs leaves the repair to the person, who says with this that it is done.
+        if repaired or (severity(incident.plan.treatment) == 1 and not undrained):
             incident.validations = 0
             incident.repaired = workflow.now()
         return f"node {incident.target.name}: going on"

@@ -10,9 +10,19 @@ from incident.plans import fault, identity, report
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
 
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+from gpu_runbooks.activities.names import (
+    CLOUD_QUEUE,
+    CLUSTER_QUEUE,
+    REMEDIATION_QUEUE,
+    TEMPORAL_QUEUE,
+    budget_id,
+)
+from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workflows.audit import Result, Status
+from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.node_remediation import NodeRemediation
 
 WHOLE_LADDER = {"resets": ["failed"], "reboots": ["unproven"]}
 
@@ -233,3 +243,28 @@ async def test_a_cancelled_incident_says_so_and_asks_nobody(server, workers):
         assert (seen.phase, seen.outcome, seen.question) == ("closed", "cancelled", None)
         attributes = await attributes_of(handle)
         assert (attributes["RunbookPhase"], attributes["RunbookOutcome"]) == ("closed", "cancelled")
+
+
+async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_node(server):
+    """The cloud worker is away for longer than the look holds; meanwhile the node is given back."""
+    node = world("waiting")
+    temporal = Temporal(server)
+    asked = [temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents]
+    async with (
+        Worker(server, task_queue=REMEDIATION_QUEUE, workflows=[NodeRemediation, DisruptionBudget]),
+        Worker(server, task_queue=CLUSTER_QUEUE, activities=node.cluster()),
+        Worker(server, task_queue=TEMPORAL_QUEUE, activities=asked),
+    ):
+        handle = await start(server, "waiting", "replace")
+        async with asyncio.timeout(60):
+            while not await timed_out(server, handle.id):
+                await asyncio.sleep(0.5)
+        node.marker = None
+        async with Worker(server, task_queue=CLOUD_QUEUE, activities=node.cloud()):
+            assert (await handle.result()).outcome == "released"
+    assert node.acts == ["block", "drain", "unblock"]
+
+
+async def timed_out(client: Client, workflow_id: str) -> bool:
+    kind = EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT
+    return any(event.event_type == kind for event in await events_of(client, workflow_id))
