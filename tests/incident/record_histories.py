@@ -5,6 +5,7 @@ Record anew only together with `workflow.patched`, or under new names.
 """
 
 import asyncio
+import json
 import sys
 from pathlib import Path
 
@@ -35,10 +36,27 @@ async def record() -> None:
                     await _abort_when_asked(handle)
                 await handle.result()
             history = await handle.fetch_history()
-            (HISTORIES / f"incident-{name}.json").write_text(history.to_json() + "\n")
+            save(f"incident-{name}", history.to_json())
             sys.stdout.write(f"{name}: {len(history.events)} events\n")
         budget = client.get_workflow_handle("budget/test/pool-reset")
-        (HISTORIES / "budget.json").write_text((await budget.fetch_history()).to_json() + "\n")
+        save("budget", (await budget.fetch_history()).to_json())
+
+
+def save(name: str, recorded: str) -> None:
+    """Write a history without what names the machine that recorded it; replaying needs none of it."""
+    (HISTORIES / f"{name}.json").write_text(json.dumps(_anonymous(json.loads(recorded)), indent=1) + "\n")
+
+
+def _anonymous(value):
+    if isinstance(value, list):
+        return [_anonymous(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: "recorder" if key == "identity" else _anonymous(item)
+        for key, item in value.items()
+        if key != "stackTrace"
+    }
 
 
 async def _abort_when_asked(handle) -> None:
