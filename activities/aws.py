@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 Answer = TypeVar("Answer")
 
-AWS = "Aws"
-"""Type of an error after which the state is unknown: throttled, timed out, AWS at fault. Worth a retry."""
-
 CONNECT_SECONDS = 5
 READ_SECONDS = 10
 
@@ -114,7 +111,7 @@ def translated(error: ClientError | BotoCoreError, name: str) -> ApplicationErro
         )
     if code in MEANINGS:
         return errors.refusal(MEANINGS[code], f"{name}: {error}")
-    return ApplicationError(f"{name}: {error}"[: errors.LONGEST_MESSAGE], type=AWS)
+    return ApplicationError(f"{name}: {error}"[: errors.LONGEST_MESSAGE], type=errors.AWS)
 
 
 def code_of(error: BaseException | None) -> str:

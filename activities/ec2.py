@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import AWS, Aws, call
+from gpu_runbooks.activities.aws import Aws, call
 from gpu_runbooks.activities.model import NodeIdentity, RebootInstance, RebootRequested
 
 GOING = frozenset({"shutting-down", "terminated"})
@@ -42,7 +42,9 @@ async def describe(aws: Aws, instance_id: str) -> Instance:
                     zone=found["Placement"]["AvailabilityZone"],
                     tags={tag["Key"]: tag["Value"] for tag in found.get("Tags", ())},
                 )
-    raise ApplicationError(f"EC2 answered without instance {instance_id}: its state is unknown", type=AWS)
+    raise ApplicationError(
+        f"EC2 answered without instance {instance_id}: its state is unknown", type=errors.AWS
+    )
 
 
 async def describe_machine(aws: Aws, identity: NodeIdentity) -> Instance:

@@ -8,6 +8,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
 from gpu_runbooks.activities.errors import (
+    AWS,
     FOR_A_PERSON,
     INSTANCE_NOT_RUNNING,
     INSTANCE_UNKNOWN,
@@ -35,7 +36,7 @@ AGENT_START_LIMIT = timedelta(seconds=60)
 """An agent takes a task within seconds; one that has not after this is gone."""
 
 
-AWS_UNSURE = frozenset({"Aws", NOT_VERIFIED})
+AWS_UNSURE = frozenset({AWS, NOT_VERIFIED})
 """AWS was throttled or away, or does not show yet what it was asked for."""
 
 

@@ -5,7 +5,7 @@ from cloud.conftest import Wire, identity, reboot_of, set_state
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import AWS, READ_ATTEMPTS, Aws
+from gpu_runbooks.activities.aws import READ_ATTEMPTS, Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.model import NodeIdentity
 
@@ -38,7 +38,7 @@ async def test_a_timeout_after_the_request_was_sent_is_not_tried_again(
         await Cloud(aws).reboot_instance(reboot_of(node))
 
     assert wire.sent["RebootInstances"] == 1
-    assert raised.value.type == AWS, "the outcome is unknown, not refused"
+    assert raised.value.type == errors.AWS, "the outcome is unknown, not refused"
 
 
 @pytest.mark.parametrize("code", ["InternalError", "RequestLimitExceeded", "Unavailable"])

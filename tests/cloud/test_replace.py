@@ -21,7 +21,7 @@ from temporalio.testing import ActivityEnvironment
 
 from gpu_runbooks.activities import auto_scaling, errors
 from gpu_runbooks.activities.auto_scaling import GROUP_TAG, KARPENTER_TAG
-from gpu_runbooks.activities.aws import AWS, Aws
+from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.model import ConfirmReplacement, NodeIdentity
 
@@ -114,7 +114,7 @@ class TestReplace:
         wire.change(aws.ec2, "DescribeInstances", add_tag(GROUP_TAG, GROUP))
         requested = await Cloud(aws).replace_instance(replacement_of(node))
 
-        assert (raised.value.type, raised.value.non_retryable) == (AWS, False)
+        assert (raised.value.type, raised.value.non_retryable) == (errors.AWS, False)
         assert requested.state == "terminated"
         assert wire.sent[TERMINATE] == 1
         assert len(members(aws)) == 4

@@ -48,6 +48,12 @@ async def status(handle) -> Status:
     return await handle.query("status", result_type=Status)
 
 
+async def a_person_is_asked(handle) -> None:
+    async with asyncio.timeout(20):
+        while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+            await asyncio.sleep(0.02)
+
+
 async def slots(client: Client):
     return await client.get_workflow_handle(budget_id("test", "p5")).query("state")
 
@@ -117,8 +123,7 @@ async def test_a_node_that_cannot_be_drained_is_left_to_a_person_and_never_reset
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client)
             await until(lambda: "drain" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             assert world.acts == ["block", "drain"]
             seen = await status(handle)
             assert seen.blocked
@@ -186,8 +191,7 @@ async def test_a_validation_that_measured_nothing_is_no_reason_for_a_stronger_ac
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client)
             await until(lambda: "test_pod" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             assert named in (await status(handle)).question
             assert world.acts == RESET[:5]
             await handle.execute_update("retry", {"operator": "ana", "reason": "raised the quota"})
@@ -229,8 +233,7 @@ async def test_a_claimed_successor_is_not_terminated_where_ec2_does_not_confirm(
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client, "replace", attempts=3)
             await until(lambda: "confirm" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             assert world.acts.count("replace") == 1
             await handle.execute_update("retry", {"operator": "ana", "reason": "looked at EC2"})
         assert (await handle.result()).outcome is Outcome.REPLACED
@@ -243,8 +246,7 @@ async def test_a_ladder_without_repairs_drains_asks_and_returns_what_a_person_me
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client, "drain")
             await until(lambda: "drain" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             assert world.acts == ["block", "drain"]
             await handle.execute_update("retry", {"operator": "ana", "reason": "board swapped"})
         assert (await handle.result()).outcome is Outcome.RETURNED
@@ -257,8 +259,7 @@ async def test_a_node_that_was_given_back_while_a_person_was_asked_is_released(s
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client, "replace")
             await until(lambda: "validate" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             world.marker = None
             await handle.execute_update("retry", {"operator": "ana", "reason": "uncordoned it"})
         assert (await handle.result()).outcome is Outcome.RELEASED
@@ -271,8 +272,7 @@ async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipp
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client, "reboot")
             await until(lambda: "reboot" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             assert world.acts == ["block", "drain", "reboot"]
             assert "not permitted" in (await status(handle)).question
             await handle.execute_update("retry", {"operator": "ana", "reason": "gave the role its right"})
@@ -426,8 +426,7 @@ async def test_the_slot_of_a_terminated_incident_is_found_and_freed(skipping, wo
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client)
             await until(lambda: "drain" in world.calls)
-            while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
-                await asyncio.sleep(0.02)
+            await a_person_is_asked(handle)
             await handle.terminate("somebody did")
             assert len((await slots(skipping.client))["holders"]) == 1
         await skipping.sleep(timedelta(minutes=3))
