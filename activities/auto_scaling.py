@@ -11,9 +11,9 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.aws import NO_SUCH_INSTANCE, Aws, call, code_of
 from gpu_runbooks.activities.ec2 import GOING, Instance, describe, describe_machine, require_fresh
 from gpu_runbooks.activities.heartbeat import Beat
-from gpu_runbooks.activities.model import (
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import (
     ConfirmReplacement,
-    NodeIdentity,
     ReplaceInstance,
     ReplacementConfirmed,
     ReplaceRequested,

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import BlockMarker, BlockNode, BlockResult, UnblockNode, UnblockResult
+from gpu_runbooks.activities.model.node import BlockMarker, BlockNode, BlockResult, UnblockNode, UnblockResult
 from gpu_runbooks.activities.nodes import (
     NODES,
     annotations_of,

@@ -7,7 +7,7 @@ from gpu_runbooks.activities.auto_scaling import SEEN_GOING
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.contracts import CloudActivities
 from gpu_runbooks.activities.heartbeat import beating
-from gpu_runbooks.activities.model import (
+from gpu_runbooks.activities.model.repair import (
     ConfirmReplacement,
     RebootInstance,
     RebootRequested,

@@ -13,29 +13,26 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.drain import drain
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.model import (
-    AwaitReboot,
+from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
-    ClaimReplacement,
-    DeleteNodeTask,
-    DrainNode,
-    DrainResult,
-    Fault,
     NodeIdentity,
     NodeObservation,
-    NodeTaskResult,
     ObserveNode,
-    Plan,
-    PlanIncident,
-    RebootProof,
-    ReplacementProof,
-    RunNodeTask,
-    RunTestPod,
-    TestPodResult,
     UnblockNode,
     UnblockResult,
 )
+from gpu_runbooks.activities.model.node_task import (
+    DeleteNodeTask,
+    NodeTaskResult,
+    RunNodeTask,
+    RunTestPod,
+    TestPodResult,
+)
+from gpu_runbooks.activities.model.plan import Plan, PlanIncident
+from gpu_runbooks.activities.model.repair import AwaitReboot, ClaimReplacement, RebootProof, ReplacementProof
 from gpu_runbooks.activities.node_tasks import delete_node_task, run_node_task
 from gpu_runbooks.activities.nodes import NODES, identity_of, observe
 from gpu_runbooks.activities.reboot_proof import await_reboot

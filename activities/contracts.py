@@ -9,25 +9,27 @@ from abc import ABC, abstractmethod
 
 from temporalio import activity
 
-from gpu_runbooks.activities.model import (
-    AwaitReboot,
+from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
-    ClaimReplacement,
-    ClosedIncidents,
-    ConfirmReplacement,
-    DeleteNodeTask,
-    DrainNode,
-    DrainResult,
-    EnsureBudget,
-    FindClosedIncidents,
-    FindHolders,
-    Holders,
     NodeObservation,
-    NodeTaskResult,
     ObserveNode,
-    Plan,
-    PlanIncident,
+    UnblockNode,
+    UnblockResult,
+)
+from gpu_runbooks.activities.model.node_task import (
+    DeleteNodeTask,
+    NodeTaskResult,
+    RunNodeTask,
+    RunTestPod,
+    TestPodResult,
+)
+from gpu_runbooks.activities.model.plan import Plan, PlanIncident
+from gpu_runbooks.activities.model.repair import (
+    AwaitReboot,
+    ClaimReplacement,
+    ConfirmReplacement,
     RebootInstance,
     RebootProof,
     RebootRequested,
@@ -35,11 +37,13 @@ from gpu_runbooks.activities.model import (
     ReplacementConfirmed,
     ReplacementProof,
     ReplaceRequested,
-    RunNodeTask,
-    RunTestPod,
-    TestPodResult,
-    UnblockNode,
-    UnblockResult,
+)
+from gpu_runbooks.activities.model.slot import (
+    ClosedIncidents,
+    EnsureBudget,
+    FindClosedIncidents,
+    FindHolders,
+    Holders,
 )
 
 

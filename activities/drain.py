@@ -14,7 +14,8 @@ from gpu_runbooks.activities.drain_state import DrainState, Target
 from gpu_runbooks.activities.eviction import Answer, Verdict, classify, eviction_of
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.kubernetes import REFUSALS, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import DrainNode, DrainResult, NodeObservation
+from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.nodes import NODES, observe, require_same_machine
 from gpu_runbooks.activities.waiting import seconds_until
 

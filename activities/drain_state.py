@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gpu_runbooks.activities.eviction import Answer, Verdict, pause
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import PodBlocker
+from gpu_runbooks.activities.model.drain import PodBlocker
 from gpu_runbooks.activities.pods import full_name, is_terminating, protection, stays, termination
 
 MOST_BLOCKERS = 20

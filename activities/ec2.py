@@ -7,7 +7,8 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.aws import Aws, call
-from gpu_runbooks.activities.model import NodeIdentity, RebootInstance, RebootRequested
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import RebootInstance, RebootRequested
 
 GOING = frozenset({"shutting-down", "terminated"})
 """States from which an instance never comes back."""

@@ -10,7 +10,7 @@ import csv
 from functools import cache
 from pathlib import Path
 
-from gpu_runbooks.activities.model import ExpectedHardware
+from gpu_runbooks.activities.model.plan import ExpectedHardware
 
 TABLE = Path(__file__).with_name("instance_types.csv")
 

@@ -8,7 +8,7 @@ BLOCK_TAINT = f"{PREFIX}/remediation"
 """Taint key of the block; effect NoSchedule, value is the rule of the fault."""
 
 BLOCK_ANNOTATION = f"{PREFIX}/block"
-"""Marker of the block on a Node: JSON of `model.BlockMarker`, with what was there before."""
+"""Marker of the block on a Node: JSON of `model.node.BlockMarker`, with what was there before."""
 
 REPLACES_ANNOTATION = f"{PREFIX}/replaces"
 """On the Node of a replacement: the incident that claimed it, set by compare-and-swap."""

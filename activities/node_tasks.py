@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import HardwareFacts, NodeTaskResult, RunNodeTask
+from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskResult, RunNodeTask
 from gpu_runbooks.activities.waiting import seconds_until, wait_for
 
 LONGEST_MESSAGE = 1000

@@ -5,7 +5,7 @@ from typing import Literal
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import BlockMarker, NodeIdentity, NodeObservation
+from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, NodeObservation
 
 PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8,17})")
 """Shape that the AWS cloud provider writes into `spec.providerID`."""

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
-from gpu_runbooks.activities.model import AwaitReboot, NodeIdentity, RebootProof
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import AwaitReboot, RebootProof
 from gpu_runbooks.activities.nodes import NODES, allocatable, identity_of, readiness, ready_condition
 from gpu_runbooks.activities.waiting import wait_for
 

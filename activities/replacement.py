@@ -10,7 +10,8 @@ from typing import Any, Literal
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.block import blocking_patch
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import BlockMarker, ClaimReplacement, NodeIdentity, ReplacementProof
+from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity
+from gpu_runbooks.activities.model.repair import ClaimReplacement, ReplacementProof
 from gpu_runbooks.activities.nodes import (
     NODES,
     allocatable,

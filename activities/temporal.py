@@ -8,7 +8,7 @@ from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.model import (
+from gpu_runbooks.activities.model.slot import (
     ClosedIncidents,
     EnsureBudget,
     FindClosedIncidents,

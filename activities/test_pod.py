@@ -5,7 +5,7 @@ from typing import Any
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import RunTestPod, TestPodResult
+from gpu_runbooks.activities.model.node_task import RunTestPod, TestPodResult
 from gpu_runbooks.activities.nodes import NODES, require_same_machine
 from gpu_runbooks.activities.waiting import seconds_until, wait_for
 

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.model import Entity, Fault, FaultSource
+from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
 from gpu_runbooks.workflows.catalogue import UnreadableXidError
 from gpu_runbooks.workflows.policy import canonical_code
 

@@ -24,7 +24,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gpu_runbooks.activities.model import FaultReport
+from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
 from gpu_runbooks.workflows.incident import Outcome

@@ -15,7 +15,9 @@ from aiohttp import web
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import Fault, FaultReport, NodeIdentity, Plan
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import FaultReport, Plan
 from gpu_runbooks.activities.nodes import NODES, identity_of
 from gpu_runbooks.workers.alertmanager import (
     Alert,

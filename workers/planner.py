@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 
 from gpu_runbooks.activities.errors import POLICY_REFUSED, refusal
-from gpu_runbooks.activities.model import Fault, NodeIdentity, Plan
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import Plan
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.planning import PlanRefused, plan
 from gpu_runbooks.workflows.policy import Policy

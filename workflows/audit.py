@@ -4,7 +4,10 @@ from datetime import datetime, timedelta
 
 from pydantic import BaseModel
 
-from gpu_runbooks.activities.model import Fault, Plan, PodBlocker, Wire
+from gpu_runbooks.activities.model.drain import PodBlocker
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.plan import Plan
+from gpu_runbooks.activities.model.wire import Wire
 from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident, Outcome, Phase
 
 

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import TemporalActivities
-    from gpu_runbooks.activities.model import FindClosedIncidents, FindHolders, SlotRequest
+    from gpu_runbooks.activities.model.slot import FindClosedIncidents, FindHolders, SlotRequest
     from gpu_runbooks.workflows.options import TEMPORAL
     from gpu_runbooks.workflows.slots import Slots, read_request
 

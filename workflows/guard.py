@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gpu_runbooks.activities.model import NodeIdentity, NodeObservation
+from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,10 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
-from gpu_runbooks.activities.model import (
-    Fault,
-    FaultReport,
-    FaultSource,
-    NodeIdentity,
-    Plan,
-    PodBlocker,
-    RungName,
-    Treatment,
-)
+from gpu_runbooks.activities.model.drain import PodBlocker
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_runbooks.activities.model import Rung, RungName
+from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, severity
 
 

@@ -10,13 +10,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
     from gpu_runbooks.activities.errors import BAD_INPUT, refusal
-    from gpu_runbooks.activities.model import (
-        Fault,
-        FaultReport,
-        FaultSource,
-        PlanIncident,
-        RungName,
-    )
+    from gpu_runbooks.activities.model.fault import Fault, FaultSource
+    from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident, RungName
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.failures import cause_type, in_words

@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
-from gpu_runbooks.activities.model import FaultReport
+from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.operator import wrong_fields

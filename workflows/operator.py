@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
-from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.activities.model.plan import RungName
 
 
 class Word(BaseModel):

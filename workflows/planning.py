@@ -9,15 +9,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from gpu_runbooks.activities.instance_types import expected_hardware
-from gpu_runbooks.activities.model import (
-    Fault,
-    FaultSource,
-    NodeIdentity,
-    Plan,
-    Rung,
-    TestPodTemplate,
-    Treatment,
-)
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError
 from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from gpu_runbooks.activities.model import FaultSource, RungName
+from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.catalogue import parse_code
 
 DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)

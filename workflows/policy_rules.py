@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.policy import (
     BLOCK_ONLY,
     BUILT_IN_LADDERS,

@@ -14,17 +14,14 @@ from gpu_runbooks.activities.errors import (
     INSTANCE_UNKNOWN,
     NOT_VERIFIED,
 )
-from gpu_runbooks.activities.model import (
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.node_task import DeleteNodeTask, NodeTaskKind, NodeTaskResult, RunNodeTask
+from gpu_runbooks.activities.model.repair import (
     AwaitReboot,
     ClaimReplacement,
     ConfirmReplacement,
-    DeleteNodeTask,
-    NodeIdentity,
-    NodeTaskKind,
-    NodeTaskResult,
     RebootInstance,
     ReplaceInstance,
-    RunNodeTask,
 )
 from gpu_runbooks.activities.names import CLOUD_QUEUE
 from gpu_runbooks.workflows.failures import cause_type, in_words, was_never_sent

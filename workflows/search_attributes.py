@@ -11,7 +11,8 @@ from temporalio.api.operatorservice.v1 import (
 from temporalio.client import Client
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from gpu_runbooks.activities.model import Fault, Plan
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.plan import Plan
 
 RUNBOOK_CLUSTER = SearchAttributeKey.for_keyword("RunbookCluster")
 RUNBOOK_POOL = SearchAttributeKey.for_keyword("RunbookPool")

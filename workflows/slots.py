@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gpu_runbooks.activities.model import SlotRequest
+from gpu_runbooks.activities.model.slot import SlotRequest
 
 LONGEST_ID = 1000
 """Bytes of a workflow id that Temporal takes."""

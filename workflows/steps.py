@@ -13,17 +13,10 @@ from gpu_runbooks.activities.errors import (
     NODE_CHANGED,
     NODE_NOT_FOUND,
 )
-from gpu_runbooks.activities.model import (
-    BlockNode,
-    DrainNode,
-    EnsureBudget,
-    ObserveNode,
-    Rung,
-    RungName,
-    SlotRequest,
-    UnblockNode,
-    UnblockResult,
-)
+from gpu_runbooks.activities.model.drain import DrainNode
+from gpu_runbooks.activities.model.node import BlockNode, ObserveNode, UnblockNode, UnblockResult
+from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
 from gpu_runbooks.activities.names import budget_id
 from gpu_runbooks.workflows import audit, ladder, repairs
 from gpu_runbooks.workflows.failures import cause_type, in_words

@@ -3,7 +3,9 @@
 from temporalio import workflow
 
 from gpu_runbooks.activities.contracts import ClusterActivities
-from gpu_runbooks.activities.model import NodeTaskKind, ObserveNode, Rung, RungName, RunTestPod
+from gpu_runbooks.activities.model.node import ObserveNode
+from gpu_runbooks.activities.model.node_task import NodeTaskKind, RunTestPod
+from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER, until
 from gpu_runbooks.workflows.repairs import Proof, run_node_task

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_runbooks.activities.model import ExpectedHardware, GpuFacts, HardwareFacts, NodeObservation
+from gpu_runbooks.activities.model.node import NodeObservation
+from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
+from gpu_runbooks.activities.model.plan import ExpectedHardware
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from botocore.exceptions import ReadTimeoutError
 from moto.server import ThreadedMotoServer
 
 from gpu_runbooks.activities.aws import Aws
-from gpu_runbooks.activities.model import NodeIdentity, RebootInstance, ReplaceInstance
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import RebootInstance, ReplaceInstance
 from testbed.ports import free_port
 
 GROUP = "p5-nodes"

@@ -7,7 +7,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.aws import READ_ATTEMPTS, Aws
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.model import NodeIdentity
+from gpu_runbooks.activities.model.node import NodeIdentity
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ from gpu_runbooks.activities import auto_scaling, errors
 from gpu_runbooks.activities.auto_scaling import GROUP_TAG, KARPENTER_TAG
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.model import ConfirmReplacement, NodeIdentity
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import ConfirmReplacement
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 

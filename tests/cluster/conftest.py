@@ -12,7 +12,7 @@ import pytest
 
 from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import BlockNode, NodeIdentity
+from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
 from gpu_runbooks.activities.nodes import identity_of
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model import BlockMarker, UnblockNode
+from gpu_runbooks.activities.model.node import BlockMarker, UnblockNode
 from gpu_runbooks.activities.nodes import identity_of, observe
 
 

@@ -15,7 +15,8 @@ from gpu_runbooks.activities.cluster import Cluster, translated
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import KubernetesError
-from gpu_runbooks.activities.model import DrainNode, ObserveNode, UnblockNode
+from gpu_runbooks.activities.model.drain import DrainNode
+from gpu_runbooks.activities.model.node import ObserveNode, UnblockNode
 from gpu_runbooks.activities.nodes import identity_of
 
 NAMESPACE = "gpu-runbooks"

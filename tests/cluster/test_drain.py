@@ -10,7 +10,7 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.drain import drain
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
-from gpu_runbooks.activities.model import DrainNode
+from gpu_runbooks.activities.model.drain import DrainNode
 from gpu_runbooks.activities.nodes import identity_of
 
 

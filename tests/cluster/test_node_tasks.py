@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model import NodeTaskKind, RunNodeTask
+from gpu_runbooks.activities.model.node_task import NodeTaskKind, RunNodeTask
 from gpu_runbooks.activities.node_tasks import (
     delete_node_task,
     name_of,

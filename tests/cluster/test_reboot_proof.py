@@ -6,7 +6,8 @@ import pytest
 from cluster.conftest import soon
 
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model import AwaitReboot, NodeIdentity
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import AwaitReboot
 from gpu_runbooks.activities.nodes import identity_of
 from gpu_runbooks.activities.reboot_proof import Sightings, await_reboot
 

@@ -9,7 +9,8 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model import RunTestPod, TestPodTemplate
+from gpu_runbooks.activities.model.node_task import RunTestPod
+from gpu_runbooks.activities.model.plan import TestPodTemplate
 from gpu_runbooks.activities.test_pod import name_of, pod_of, result_of, run_test_pod, why_waiting
 
 NAMESPACE = "gpu-runbooks"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.incident import Outcome, Phase
 from gpu_runbooks.workflows.planning import LADDER_OF

@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
-from gpu_runbooks.activities.model import FindHolders, Holders
+from gpu_runbooks.activities.model.slot import FindHolders, Holders
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget

@@ -12,24 +12,40 @@ from incident.plans import identity, plan
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities import errors, model
+from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
-from gpu_runbooks.activities.model import (
+from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.node import (
     BlockMarker,
+    BlockNode,
     BlockResult,
-    DrainResult,
+    NodeObservation,
+    ObserveNode,
+    UnblockNode,
+    UnblockResult,
+)
+from gpu_runbooks.activities.model.node_task import (
+    DeleteNodeTask,
     GpuFacts,
     HardwareFacts,
-    NodeObservation,
     NodeTaskKind,
     NodeTaskResult,
+    RunNodeTask,
+    RunTestPod,
+    TestPodResult,
+)
+from gpu_runbooks.activities.model.plan import PlanIncident
+from gpu_runbooks.activities.model.repair import (
+    AwaitReboot,
+    ClaimReplacement,
+    ConfirmReplacement,
+    RebootInstance,
     RebootProof,
     RebootRequested,
+    ReplaceInstance,
     ReplacementConfirmed,
     ReplacementProof,
     ReplaceRequested,
-    TestPodResult,
-    UnblockResult,
 )
 
 
@@ -71,14 +87,14 @@ class World(ClusterActivities, CloudActivities):
         return [call for call in self.calls if call not in looking]
 
     @activity.defn
-    async def plan_incident(self, request: model.PlanIncident):
+    async def plan_incident(self, request: PlanIncident):
         await self._called("plan")
         if request.node != self.node.name:
             raise errors.refusal(errors.NODE_NOT_FOUND, f"no node is named {request.node}")
         return plan(request.ladder or self.ladder, identity=self.node)
 
     @activity.defn
-    async def observe_node(self, request: model.ObserveNode):
+    async def observe_node(self, request: ObserveNode):
         await self._called("observe")
         blocked = self.marker is not None and self.marker.incident == request.incident
         return NodeObservation(
@@ -86,7 +102,7 @@ class World(ClusterActivities, CloudActivities):
         )
 
     @activity.defn
-    async def block_node(self, request: model.BlockNode):
+    async def block_node(self, request: BlockNode):
         await self._called("block")
         if request.identity.provider_id != self.node.provider_id:
             raise errors.refusal(errors.NODE_CHANGED, "another machine")
@@ -102,19 +118,19 @@ class World(ClusterActivities, CloudActivities):
         return BlockResult(marker=self.marker, adopted=False)
 
     @activity.defn
-    async def unblock_node(self, request: model.UnblockNode):  # noqa: ARG002
+    async def unblock_node(self, request: UnblockNode):  # noqa: ARG002
         await self._called("unblock")
         self.marker = None
         return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
 
     @activity.defn
-    async def drain_node(self, request: model.DrainNode):  # noqa: ARG002
+    async def drain_node(self, request: DrainNode):  # noqa: ARG002
         await self._called("drain")
         outcome = self.drains.pop(0) if self.drains else "drained"
         return DrainResult(outcome=outcome, gone=3 if outcome == "drained" else 0)
 
     @activity.defn
-    async def run_node_task(self, request: model.RunNodeTask):
+    async def run_node_task(self, request: RunNodeTask):
         if request.kind is NodeTaskKind.RESET_GPU:
             await self._called("reset")
             outcome = self.resets.pop(0) if self.resets else "succeeded"
@@ -134,11 +150,11 @@ class World(ClusterActivities, CloudActivities):
         return NodeTaskResult(task=f"validate-{request.attempt}", outcome="succeeded", facts=facts)
 
     @activity.defn
-    async def delete_node_task(self, request: model.DeleteNodeTask):  # noqa: ARG002
+    async def delete_node_task(self, request: DeleteNodeTask):  # noqa: ARG002
         await self._called("delete_task")
 
     @activity.defn
-    async def reboot_instance(self, request: model.RebootInstance):
+    async def reboot_instance(self, request: RebootInstance):
         await self._called("reboot")
         outcome = self.reboots.pop(0) if self.reboots else "proven"
         if outcome == "refused":
@@ -154,14 +170,14 @@ class World(ClusterActivities, CloudActivities):
         return RebootRequested(instance_id=request.identity.instance_id, requested_at="2026-01-01T00:00:00Z")
 
     @activity.defn
-    async def await_reboot(self, request: model.AwaitReboot):
+    async def await_reboot(self, request: AwaitReboot):
         await self._called("await_reboot")
         if self.node.boot_id == request.identity.boot_id:
             return RebootProof(proven=False, message="the boot id did not change")
         return RebootProof(proven=True, boot_id=self.node.boot_id)
 
     @activity.defn
-    async def replace_instance(self, request: model.ReplaceInstance):
+    async def replace_instance(self, request: ReplaceInstance):
         await self._called("replace")
         outcome = self.replacements.pop(0) if self.replacements else "proven"
         if outcome == "refused":
@@ -177,7 +193,7 @@ class World(ClusterActivities, CloudActivities):
         )
 
     @activity.defn
-    async def claim_replacement(self, request: model.ClaimReplacement):
+    async def claim_replacement(self, request: ClaimReplacement):
         await self._called("claim")
         self.marker = BlockMarker(
             incident=request.incident,
@@ -189,13 +205,13 @@ class World(ClusterActivities, CloudActivities):
         return ReplacementProof(proven=True, identity=self.node)
 
     @activity.defn
-    async def confirm_replacement(self, request: model.ConfirmReplacement):  # noqa: ARG002
+    async def confirm_replacement(self, request: ConfirmReplacement):  # noqa: ARG002
         await self._called("confirm")
         confirmed = self.confirmations.pop(0) if self.confirmations else True
         return ReplacementConfirmed(confirmed=confirmed, message="" if confirmed else "it still runs")
 
     @activity.defn
-    async def run_test_pod(self, request: model.RunTestPod):
+    async def run_test_pod(self, request: RunTestPod):
         await self._called("test_pod")
         answer = self.pods.pop(0) if self.pods else None
         if answer == "forbidden":

@@ -2,13 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
-from gpu_runbooks.activities.model import (
-    Entity,
+from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import (
     ExpectedHardware,
-    Fault,
     FaultReport,
-    FaultSource,
-    NodeIdentity,
     Plan,
     Rung,
     RungName,

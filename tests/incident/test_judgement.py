@@ -3,13 +3,10 @@
 import pytest
 from incident.plans import identity
 
-from gpu_runbooks.activities.model import (
-    ExpectedHardware,
-    GpuFacts,
-    HardwareFacts,
-    NodeObservation,
-    SlotRequest,
-)
+from gpu_runbooks.activities.model.node import NodeObservation
+from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
+from gpu_runbooks.activities.model.plan import ExpectedHardware
+from gpu_runbooks.activities.model.slot import SlotRequest
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.slots import Slots, read_request
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from incident.plans import T0, fault, identity, report
 
-from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.incident import Act, Incident, Outcome
 from gpu_runbooks.workflows.ladder import (
     AskOperator,

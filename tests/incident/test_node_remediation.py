@@ -16,7 +16,8 @@ from temporalio.client import (
 )
 from temporalio.common import WorkflowIDConflictPolicy
 
-from gpu_runbooks.activities.model import BlockMarker, TestPodResult
+from gpu_runbooks.activities.model.node import BlockMarker
+from gpu_runbooks.activities.model.node_task import TestPodResult
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
 from gpu_runbooks.workflows.audit import Result, Status
 from gpu_runbooks.workflows.incident import Outcome, Phase

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from intake.alerts import RECEIVED, alert, notification
 
-from gpu_runbooks.activities.model import Entity, Fault, FaultSource
+from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
 from gpu_runbooks.workers.alertmanager import (
     LONGEST_SUMMARY,
     Alert,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_runbooks.activities.model import NodeTaskKind
+from gpu_runbooks.activities.model.node_task import NodeTaskKind
 from gpu_runbooks.workers.node_agent.node_task import NodeTask, ended, objection, read
 from gpu_runbooks.workers.node_agent.own_node import OwnNode
 

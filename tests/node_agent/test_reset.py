@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_runbooks.activities.model import HardwareFacts
+from gpu_runbooks.activities.model.node_task import HardwareFacts
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Resetter, Target, refusal

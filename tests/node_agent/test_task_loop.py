@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
 
-from gpu_runbooks.activities.model import HardwareFacts
+from gpu_runbooks.activities.model.node_task import HardwareFacts
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Resetter

@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime
 
-from gpu_runbooks.activities.model import Fault, FaultSource, NodeIdentity
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.node import NodeIdentity
 
 ONSET = datetime(2026, 3, 1, 10, tzinfo=UTC)
 

@@ -5,7 +5,8 @@ from datetime import timedelta
 import pytest
 from policy.factories import P5, SMALLEST, fault, node
 
-from gpu_runbooks.activities.model import FaultSource, RungName
+from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy_file import load_policy
 

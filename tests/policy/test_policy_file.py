@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from policy.factories import SMALLEST
 
-from gpu_runbooks.activities.model import RungName
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.policy_file import PolicyError, load_policy
 
 

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import HardwareFacts, NodeTaskKind
+from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
 from gpu_runbooks.workers.node_agent.own_node import OwnNode
 
 LONGEST_MESSAGE = 4096

@@ -10,7 +10,7 @@ from typing import Any
 
 import pynvml
 
-from gpu_runbooks.activities.model import GpuFacts, HardwareFacts
+from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 
 AMAZON_PCI_VENDOR = "0x1d0f"
 

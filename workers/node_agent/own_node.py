@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gpu_runbooks.activities.instance_types import expected_hardware
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model import ExpectedHardware
+from gpu_runbooks.activities.model.plan import ExpectedHardware
 
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 

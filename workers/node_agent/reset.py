@@ -7,7 +7,7 @@ that finds this note calls `prove` only.
 import asyncio
 from dataclasses import dataclass
 
-from gpu_runbooks.activities.model import GpuFacts, HardwareFacts
+from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, classify
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, Measurement
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe

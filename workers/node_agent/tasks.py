@@ -9,7 +9,7 @@ from typing import Any
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model import HardwareFacts, NodeTaskKind
+from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
 from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpu_runbooks.activities.model import ExpectedHardware, GpuFacts
+from gpu_runbooks.activities.model.node_task import GpuFacts
+from gpu_runbooks.activities.model.plan import ExpectedHardware
 from gpu_runbooks.workers.node_agent.nvml import Measurement
 
 RECOVERY_ACTIONS = {

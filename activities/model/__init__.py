@@ -1,0 +1,1 @@
+"""Wire types: what travels between processes through Temporal and NodeTasks."""

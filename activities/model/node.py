@@ -1,0 +1,81 @@
+"""A node: which machine it is, what it shows, and our block on it."""
+
+from datetime import datetime
+from typing import Literal
+
+from gpu_runbooks.activities.model.wire import Wire
+
+
+class NodeIdentity(Wire):
+    """Which machine it is. An act on a node is for exactly this identity or not done at all."""
+
+    name: str
+    uid: str
+    provider_id: str
+    """`aws:///<zone>/<instance id>`."""
+    instance_id: str
+    zone: str
+    instance_type: str
+    boot_id: str
+
+
+class BlockMarker(Wire):
+    """Content of the annotation `gpu-runbooks.dev/block`."""
+
+    incident: str
+    """Workflow id."""
+    run_id: str
+    """First run id of the incident, stable over continue-as-new."""
+    reason: str
+    since: datetime
+    was_unschedulable: bool
+    """Somebody had cordoned the node before us: their cordon stays when we leave."""
+
+
+class BlockNode(Wire):
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    rule: str
+    reason: str
+    since: datetime
+
+
+class BlockResult(Wire):
+    marker: BlockMarker
+    adopted: bool
+    """Our block stood already (a retry, or a continued run)."""
+
+
+class UnblockNode(Wire):
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    """First run id: a later incident of the node has the same workflow id, and its block is not ours."""
+
+
+class UnblockResult(Wire):
+    removed: tuple[str, ...]
+    """What was ours and went, in words."""
+    kept: tuple[str, ...]
+    """What was there before us, or was added by others, and stayed."""
+    node_gone: bool = False
+
+
+class ObserveNode(Wire):
+    name: str
+    incident: str
+
+
+class NodeObservation(Wire):
+    """A Node as it is now. A missing node has `identity=None`."""
+
+    identity: NodeIdentity | None
+    ready: Literal["True", "False", "Unknown"] = "Unknown"
+    blocked: bool = False
+    """Taint, unschedulable and marker are all there, and the marker names this incident."""
+    marker: BlockMarker | None = None
+    """Whoever's marker is on the node."""
+    gpus: int | None = None
+    """Allocatable `nvidia.com/gpu`; None where the key is missing."""
+    efa_interfaces: int | None = None

@@ -1,0 +1,99 @@
+"""What a node is asked to do through its agent or a test pod, and what it measured."""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.plan import TestPodTemplate
+from gpu_runbooks.activities.model.wire import Wire
+
+
+class NodeTaskKind(StrEnum):
+    RESET_GPU = "ResetGPU"
+    VALIDATE = "Validate"
+
+
+class RunNodeTask(Wire):
+    """Ask the agent of a node to act; the task's name follows from incident, rung and attempt."""
+
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    kind: NodeTaskKind
+    attempt: int
+    gpu_uuid: str | None = None
+    """GPU to reset; None resets all."""
+    gpu_pci_address: str | None = None
+    start_deadline: datetime
+    """Not started by then: the agent is gone."""
+    deadline: datetime
+
+
+class Facts(Wire):
+    """Base of what a node agent writes into the status of a NodeTask, where names are camelCase."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class GpuFacts(Facts):
+    """What NVML says of one GPU. None is unknown, and unknown is never healthy."""
+
+    index: int
+    uuid: str | None = None
+    pci_address: str | None = None
+    recovery_action: int | None = None
+    """NVML field 230: 0 none, 1 reset, 2 reboot, 3 drain P2P, 4 drain and reset, 5 and up: a person."""
+    ecc_uncorrected: int | None = None
+    """Volatile uncorrected errors, of the time since the last reset."""
+    remap_pending: bool | None = None
+    remap_failed: bool | None = None
+    nvlinks_active: int | None = None
+    nvlinks: int | None = None
+    processes: int | None = None
+    """Processes that hold the device."""
+
+
+class HardwareFacts(Facts):
+    """What a node agent measured."""
+
+    driver_version: str | None = None
+    gpus: tuple[GpuFacts, ...] = Field(default=(), max_length=64)
+    efa_interfaces: int | None = None
+    boot_id: str | None = None
+
+
+class NodeTaskResult(Wire):
+    """How a NodeTask ended. `not_started` means that no agent took it in time."""
+
+    task: str
+    outcome: Literal["succeeded", "failed", "not_started", "timed_out"]
+    message: str = ""
+    facts: HardwareFacts | None = None
+
+
+class DeleteNodeTask(Wire):
+    task: str
+
+
+class RunTestPod(Wire):
+    """Run the test pod on all GPUs of a node, scheduled like any pod."""
+
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    attempt: int
+    gpus: int
+    template: TestPodTemplate
+    deadline: datetime
+
+
+class TestPodResult(Wire):
+    __test__ = False  # not a test case of pytest
+
+    outcome: Literal["succeeded", "failed", "timed_out"]
+    pod: str
+    message: str = ""

@@ -1,0 +1,99 @@
+"""Policy resolved for one fault on one node."""
+
+from datetime import timedelta
+from enum import StrEnum
+
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.wire import Wire
+
+
+class RungName(StrEnum):
+    """The rungs of a ladder, in the order in which they may stand."""
+
+    BLOCK = "block"
+    DRAIN = "drain"
+    RESET_GPU = "reset_gpu"
+    REBOOT = "reboot"
+    REPLACE = "replace"
+    VALIDATE = "validate"
+    RETURN = "return"
+
+
+class Rung(Wire):
+    """One step of a ladder."""
+
+    name: RungName
+    wait: timedelta = timedelta(0)
+    """Time to wait before the rung, so that a transient fault can clear."""
+    attempts: int = 1
+    timeout: timedelta
+    """For one attempt, its wait for proof included."""
+
+
+class Treatment(Wire):
+    """What policy prescribes for a fault: the rule that matched and its resolved ladder."""
+
+    rule: str
+    application: bool = False
+    """The workload is at fault: the node is not touched."""
+    toleration: timedelta = timedelta(0)
+    """How long the fault may stand before anything is done."""
+    ladder: str
+    rungs: tuple[Rung, ...]
+
+
+class ExpectedHardware(Wire):
+    """What a healthy node of an instance type has (source: `activities/instance_types.csv`)."""
+
+    instance_type: str
+    gpus: int
+    efa_interfaces: int
+    nvlink: bool
+
+
+class TestPodTemplate(Wire):
+    """The pod that loads all GPUs of a node during validation."""
+
+    __test__ = False  # not a test case of pytest
+
+    namespace: str
+    image: str
+    command: tuple[str, ...]
+
+
+class Plan(Wire):
+    """All that the incident needs to know of policy and node, fixed when it opens."""
+
+    cluster: str = ""
+    """Name of the cluster, as the worker that made the plan knows it."""
+    identity: NodeIdentity
+    pool: str
+    pool_selector: dict[str, str]
+    """Node labels that select the pool."""
+    budget: int
+    """Nodes of the pool that may be disrupted at once."""
+    treatment: Treatment
+    expected: ExpectedHardware
+    test_pod: TestPodTemplate
+    enforce: bool
+    """False in mode `observe`: everything is decided and recorded, nothing is touched."""
+    operator_reminder: timedelta
+    """Interval at which an incident that waits for a person reminds."""
+    policy_digest: str
+
+
+class FaultReport(Wire):
+    """A fault and the plan that policy makes of it. Argument of the update `report_fault`."""
+
+    fault: Fault
+    plan: Plan
+
+
+class PlanIncident(Wire):
+    """Ask policy about a fault on a node (a manual start has no plan yet)."""
+
+    node: str
+    fault: Fault
+    ladder: str | None = None
+    """Ladder by name instead of the one that the fault's rule gives."""
