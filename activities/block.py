@@ -94,7 +94,7 @@ def marker_for(node: Object, request: BlockNode, standing: BlockMarker | None) -
     return BlockMarker(
         incident=request.incident,
         run_id=request.run_id,
-        reason=standing.reason if standing else request.reason,
+        reasons=standing.reasons if standing else (request.reason,),
         since=standing.since if standing else request.since,
         was_unschedulable=is_unschedulable(node) and (standing is None or standing.was_unschedulable),
     )
@@ -156,7 +156,7 @@ def _marker_for(node: Object, incident: str) -> BlockMarker | None:
         raise errors.refusal(
             errors.BLOCKED_BY_OTHER,
             f"node {name} is blocked by incident {marker.incident} since {marker.since.isoformat()}: "
-            f"{marker.reason}. End that incident first, or unblock the node if it has ended",
+            f"{'; '.join(marker.reasons)}. End that incident first, or unblock the node if it has ended",
         )
     return marker
 

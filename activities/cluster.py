@@ -13,7 +13,7 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.drain import drain
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import (
     BlockNode,
@@ -117,7 +117,7 @@ class Cluster(ClusterActivities):
             return await unblock(self._kubernetes, request)
 
     @activity.defn
-    async def drain_node(self, request: DrainNode) -> DrainResult:
+    async def drain_pods(self, request: DrainPods) -> DrainResult:
         async with _refusals_translated(), beating() as beat:
             return await drain(self._kubernetes, request, own_pod_uid=self._own_pod_uid, beat=beat)
 

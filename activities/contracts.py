@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 
 from temporalio import activity
 
-from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
 from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
@@ -72,8 +72,8 @@ class ClusterActivities(ABC):
 
     @activity.defn
     @abstractmethod
-    async def drain_node(self, request: DrainNode) -> DrainResult:
-        """Evict the node's pods through the Eviction API and watch until they are gone."""
+    async def drain_pods(self, request: DrainPods) -> DrainResult:
+        """Have pods leave the node, by policy through the Eviction API, and watch until they are gone."""
 
     @activity.defn
     @abstractmethod

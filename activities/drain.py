@@ -14,7 +14,7 @@ from gpu_runbooks.activities.drain_state import DrainState, Target
 from gpu_runbooks.activities.eviction import Answer, Verdict, classify, eviction_of
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.kubernetes import REFUSALS, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.nodes import NODES, observe, require_same_machine
 from gpu_runbooks.activities.waiting import seconds_until
@@ -29,7 +29,7 @@ LOOK_INTERVAL = 1.0
 
 
 async def drain(
-    kubernetes: Kubernetes, request: DrainNode, *, own_pod_uid: str = "", beat: Beat = lambda _: None
+    kubernetes: Kubernetes, request: DrainPods, *, own_pod_uid: str = "", beat: Beat = lambda _: None
 ) -> DrainResult:
     """Drain the node under this incident's block. Only `drained` says that the node is empty.
 
@@ -55,7 +55,7 @@ class _Drain:
     """One drain: what it has seen, and the calls that it has in flight."""
 
     def __init__(
-        self, kubernetes: Kubernetes, request: DrainNode, node: Object, own_pod_uid: str, beat: Beat
+        self, kubernetes: Kubernetes, request: DrainPods, node: Object, own_pod_uid: str, beat: Beat
     ) -> None:
         self._kubernetes = kubernetes
         self._request = request
@@ -194,7 +194,7 @@ class _Drain:
         return {
             "remaining": len(self._state.targets),
             "gone": len(self._state.gone),
-            "waiting for": {f"{pod.namespace}/{pod.name}": pod.reason for pod in blockers},
+            "waiting for": {f"{pod.namespace}/{pod.name}": pod.message for pod in blockers},
         }
 
     def _result(

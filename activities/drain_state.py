@@ -10,7 +10,7 @@ from datetime import datetime
 
 from gpu_runbooks.activities.eviction import Answer, Verdict, pause
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model.drain import PodBlocker
+from gpu_runbooks.activities.model.drain import BlockerReason, PodBlocker
 from gpu_runbooks.activities.pods import full_name, is_terminating, protection, stays, termination
 
 MOST_BLOCKERS = 20
@@ -100,7 +100,8 @@ class DrainState:
                 namespace=target.pod["metadata"]["namespace"],
                 name=target.pod["metadata"]["name"],
                 uid=uid,
-                reason=self._why(target, node_ready, now)[:LONGEST_REASON],
+                reason=BlockerReason.NOT_TRIED,
+                message=self._why(target, node_ready, now)[:LONGEST_REASON],
                 attempts=target.attempts,
                 since=target.since,
             )

@@ -7,6 +7,12 @@ NODE_CHANGED = "NodeChanged"
 """Another machine, or another boot, than the one that the incident pinned."""
 BLOCKED_BY_OTHER = "BlockedByOther"
 """The marker of another incident is on the node."""
+HELD = "Held"
+"""A person drained the node by hand and has not given it back."""
+NOT_BLOCKED = "NotBlocked"
+"""There is no block of ours to take over."""
+OWN_NODE = "OwnNode"
+"""The worker that was asked runs on the node itself: one elsewhere has to do it."""
 NOT_VERIFIED = "NotVerified"
 """A write was accepted and does not show when read back. Worth a retry."""
 FORBIDDEN = "Forbidden"
@@ -24,7 +30,7 @@ REJECTED = "Rejected"
 INSTANCE_UNKNOWN = "InstanceUnknown"
 INSTANCE_NOT_RUNNING = "InstanceNotRunning"
 
-FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED})
+FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED, OWN_NODE})
 """What only a person can mend: no reason for a stronger act."""
 
 LONGEST_MESSAGE = 2000

@@ -97,7 +97,7 @@ def claiming_patch(node: Object, request: ClaimReplacement, now: datetime) -> di
     marker = BlockMarker(
         incident=request.incident,
         run_id=request.run_id,
-        reason=request.reason,
+        reasons=(request.reason,),
         since=now,
         was_unschedulable=is_unschedulable(node) and (standing is None or standing.was_unschedulable),
     )

@@ -24,7 +24,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.observe_node,
                 cluster.block_node,
                 cluster.unblock_node,
-                cluster.drain_node,
+                cluster.drain_pods,
                 cluster.run_node_task,
                 cluster.delete_node_task,
                 cluster.await_reboot,

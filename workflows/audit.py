@@ -111,7 +111,7 @@ def live_details(incident: Incident) -> str:
             for act in incident.acts
         ]
         lines.append("")
-    lines += [f"- {pod.namespace}/{pod.name}: {pod.reason}" for pod in incident.blockers[:10]]
+    lines += [f"- {pod.namespace}/{pod.name}: {pod.message}" for pod in incident.blockers[:10]]
     lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
     return "\n".join(lines)
 

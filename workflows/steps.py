@@ -13,7 +13,7 @@ from gpu_runbooks.activities.errors import (
     NODE_CHANGED,
     NODE_NOT_FOUND,
 )
-from gpu_runbooks.activities.model.drain import DrainNode
+from gpu_runbooks.activities.model.drain import DrainPods
 from gpu_runbooks.activities.model.node import BlockNode, ObserveNode, UnblockNode, UnblockResult
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
@@ -160,8 +160,15 @@ async def drain(incident: Incident, rung: Rung) -> None:
     started = workflow.now()
     deadline = started + rung.timeout
     drained = await workflow.execute_activity_method(
-        ClusterActivities.drain_node,
-        DrainNode(identity=incident.target, incident=incident.workflow_id, deadline=deadline),
+        ClusterActivities.drain_pods,
+        DrainPods(
+            identity=incident.target,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            started=started,
+            deadline=deadline,
+            policy=incident.plan.drain,
+        ),
         summary=f"evict the pods of {incident.target.name} and see them gone by {deadline:%H:%M:%S} UTC",
         **until(deadline, started),
     )

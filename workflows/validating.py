@@ -20,7 +20,7 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
 
     task = await run_node_task(
         incident,
-        NodeTaskKind.VALIDATE,
+        NodeTaskKind.MEASURE,
         attempt=attempt,
         timeout=rung.timeout,
         summary=f"measure the hardware of {target.name} through its agent",

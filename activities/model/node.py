@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Literal
 
+from pydantic import Field
+
 from gpu_runbooks.activities.model.wire import Wire
 
 
@@ -26,10 +28,15 @@ class BlockMarker(Wire):
     """Workflow id."""
     run_id: str
     """First run id of the incident, stable over continue-as-new."""
-    reason: str
+    reasons: tuple[str, ...] = Field(min_length=1)
+    """Why, oldest first: each fault that wants the block adds its own, and none is taken away."""
     since: datetime
     was_unschedulable: bool
     """Somebody had cordoned the node before us: their cordon stays when we leave."""
+    set_do_not_repair: bool = False
+    """The annotation that holds off Karpenter's node repair is ours: it goes when we leave."""
+    held: bool = False
+    """A person drained the node by hand: only a runbook of a person gives it back."""
 
 
 class BlockNode(Wire):
@@ -39,6 +46,12 @@ class BlockNode(Wire):
     rule: str
     reason: str
     since: datetime
+    hold: bool = False
+    """Mark the block as a person's: no incident takes it over."""
+    take_held: bool = False
+    """A person asks, so a block that is held may be taken over."""
+    only_adopt: bool = False
+    """Take over a block of ours that stands; never block a node that has none."""
 
 
 class BlockResult(Wire):

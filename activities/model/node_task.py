@@ -14,7 +14,7 @@ from gpu_runbooks.activities.model.wire import Wire
 
 class NodeTaskKind(StrEnum):
     RESET_GPU = "ResetGPU"
-    VALIDATE = "Validate"
+    MEASURE = "Measure"
 
 
 class RunNodeTask(Wire):
@@ -55,6 +55,8 @@ class GpuFacts(Facts):
     nvlinks: int | None = None
     processes: int | None = None
     """Processes that hold the device."""
+    pod_uids: tuple[str, ...] | None = Field(default=None, max_length=64)
+    """Pods that these processes belong to, by their cgroups; None where a process could not be placed."""
 
 
 class HardwareFacts(Facts):

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from enum import StrEnum
 
+from gpu_runbooks.activities.model.drain import DrainPolicy
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.wire import Wire
@@ -12,6 +13,7 @@ class RungName(StrEnum):
     """The rungs of a ladder, in the order in which they may stand."""
 
     BLOCK = "block"
+    RESTART_WORKLOAD = "restart_workload"
     DRAIN = "drain"
     RESET_GPU = "reset_gpu"
     REBOOT = "reboot"
@@ -74,6 +76,7 @@ class Plan(Wire):
     budget: int
     """Nodes of the pool that may be disrupted at once."""
     treatment: Treatment
+    drain: DrainPolicy = DrainPolicy()
     expected: ExpectedHardware
     test_pod: TestPodTemplate
     enforce: bool

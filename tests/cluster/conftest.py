@@ -12,6 +12,7 @@ import pytest
 
 from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.model.drain import DrainPods, DrainPolicy
 from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
 from gpu_runbooks.activities.nodes import identity_of
 from testbed.control_plane import ControlPlane
@@ -40,6 +41,18 @@ def block_request(identity: NodeIdentity, incident: str = "", **changes: Any) ->
         "since": datetime(2026, 3, 1, 8, tzinfo=UTC),
     }
     return BlockNode(**(fields | changes))
+
+
+def drain_request(identity: NodeIdentity, seconds: float = 30, **changes: Any) -> DrainPods:
+    fields = {
+        "identity": identity,
+        "incident": f"node/test/{identity.name}",
+        "run_id": "run-1",
+        "started": datetime.now(UTC),
+        "deadline": soon(seconds),
+        "policy": DrainPolicy(),
+    }
+    return DrainPods(**(fields | changes))
 
 
 @pytest.fixture(scope="session")

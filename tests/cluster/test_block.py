@@ -77,7 +77,7 @@ async def test_own_block_is_adopted_with_what_was_there_before(admin, kubernetes
     again = await block(kubernetes, block_request(identity, run_id="run-2", reason="another"))
     assert again.adopted
     assert again.marker.was_unschedulable
-    assert (again.marker.reason, again.marker.run_id) == (first.marker.reason, "run-2")
+    assert (again.marker.reasons, again.marker.run_id) == (first.marker.reasons, "run-2")
 
 
 async def test_adopting_repairs_a_block_that_lost_a_part(admin, kubernetes, blocked):
@@ -158,7 +158,7 @@ async def test_another_machine_is_refused_and_untouched(admin, kubernetes, node,
             {
                 "incident": "node/test/other",
                 "run_id": "r",
-                "reason": "x",
+                "reasons": ["x"],
                 "since": "2026-03-01T08:00:00Z",
                 "was_unschedulable": False,
             }

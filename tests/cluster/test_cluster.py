@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from cluster.conftest import block_request, soon
+from cluster.conftest import block_request, drain_request
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
@@ -15,7 +15,6 @@ from gpu_runbooks.activities.cluster import Cluster, translated
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import KubernetesError
-from gpu_runbooks.activities.model.drain import DrainNode
 from gpu_runbooks.activities.model.node import ObserveNode, UnblockNode
 from gpu_runbooks.activities.nodes import identity_of
 
@@ -48,8 +47,8 @@ async def test_block_observe_drain_unblock(cluster, node):
     seen = await environment.run(cluster.observe_node, ObserveNode(name=identity.name, incident=incident))
     assert (seen.identity, seen.ready, seen.blocked) == (identity, "True", True)
     assert (seen.gpus, seen.efa_interfaces) == (8, 32)
-    request = DrainNode(identity=identity, incident=incident, deadline=soon())
-    assert (await environment.run(cluster.drain_node, request)).outcome == "drained"
+    request = drain_request(identity)
+    assert (await environment.run(cluster.drain_pods, request)).outcome == "drained"
     await environment.run(
         cluster.unblock_node, UnblockNode(identity=identity, incident=incident, run_id="run-1")
     )

@@ -3,19 +3,14 @@
 import asyncio
 
 import pytest
-from cluster.conftest import block_request, pod_names, soon, until
+from cluster.conftest import block_request, drain_request, pod_names, until
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.drain import drain
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
-from gpu_runbooks.activities.model.drain import DrainNode
 from gpu_runbooks.activities.nodes import identity_of
-
-
-def request_for(identity, seconds=30):
-    return DrainNode(identity=identity, incident=f"node/test/{identity.name}", deadline=soon(seconds))
 
 
 async def make_budget(admin, namespace, name, labels, healthy):
@@ -47,7 +42,7 @@ async def test_pods_leave_and_the_node_is_listed_empty(admin, kubernetes, blocke
         await make_pod(f"worker-{number}", blocked.name)
     await make_pod("bare-with-data", blocked.name, spec={"volumes": [{"name": "v", "emptyDir": {}}]})
     await make_pod("mirror", blocked.name, annotations={"kubernetes.io/config.mirror": "x"})
-    result = await drain(kubernetes, request_for(blocked))
+    result = await drain(kubernetes, drain_request(blocked))
     assert (result.outcome, result.gone, result.blockers) == ("drained", 31, ())
     assert result.skipped >= 1
     assert f"{namespace}/bare-with-data" in result.message
@@ -75,7 +70,7 @@ async def test_daemon_set_pods_stay(admin, kubernetes, blocked, namespace, make_
     await until(admin, path, "agent", lambda each: (each or {}).get("status", {}).get("numberReady") == 1)
     before = await pod_names(admin, namespace)
     await make_pod("worker", blocked.name)
-    result = await drain(kubernetes, request_for(blocked))
+    result = await drain(kubernetes, drain_request(blocked))
     assert (result.outcome, result.gone) == ("drained", 1)
     assert await pod_names(admin, namespace) == before
 
@@ -88,11 +83,11 @@ async def test_budget_blocks_by_name_and_the_other_pods_leave(
     for number in range(20):
         await make_pod(f"free-{number}", blocked.name)
     beats = []
-    result = await drain(kubernetes, request_for(blocked, seconds=8), beat=beats.append)
+    result = await drain(kubernetes, drain_request(blocked, seconds=8), beat=beats.append)
     assert (result.outcome, result.gone, result.blocked_total) == ("blocked", 20, 1)
     (blocker,) = result.blockers
     assert (blocker.namespace, blocker.name) == (namespace, "web-1")
-    assert "web-budget" in blocker.reason
+    assert "web-budget" in blocker.message
     assert blocker.attempts >= 2
     assert await pod_names(admin, namespace) == {"web-1"}
     assert "web-budget" in beats[-1]["waiting for"][f"{namespace}/web-1"]
@@ -102,9 +97,9 @@ async def test_two_budgets_are_both_named(admin, kubernetes, blocked, namespace,
     await make_pod("web-1", blocked.name, labels={"app": "web", "tier": "front"})
     await make_budget(admin, namespace, "by-app", {"app": "web"}, healthy=0)
     await make_budget(admin, namespace, "by-tier", {"tier": "front"}, healthy=0)
-    result = await drain(kubernetes, request_for(blocked, seconds=4))
+    result = await drain(kubernetes, drain_request(blocked, seconds=4))
     assert result.outcome == "blocked"
-    assert "by-app, by-tier" in result.blockers[0].reason
+    assert "by-app, by-tier" in result.blockers[0].message
     assert await pod_names(admin, namespace) == {"web-1"}
 
 
@@ -117,7 +112,7 @@ async def test_budget_that_frees_up_lets_the_drain_end(admin, kubernetes, blocke
         if any("web-budget" in reason for reason in progress["waiting for"].values()):
             refused.set()
 
-    draining = asyncio.create_task(drain(kubernetes, request_for(blocked), beat=beat))
+    draining = asyncio.create_task(drain(kubernetes, drain_request(blocked), beat=beat))
     await refused.wait()
     await admin.request("DELETE", f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/web-budget")
     assert (await draining).outcome == "drained"
@@ -125,7 +120,7 @@ async def test_budget_that_frees_up_lets_the_drain_end(admin, kubernetes, blocke
 
 async def test_accepted_eviction_is_not_the_end(admin, kubernetes, blocked, namespace, make_pod):
     await make_pod("slow", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "3"})
-    draining = asyncio.create_task(drain(kubernetes, request_for(blocked)))
+    draining = asyncio.create_task(drain(kubernetes, drain_request(blocked)))
     await deletion_begun(admin, namespace, "slow")
     assert not draining.done()
     assert (await draining).outcome == "drained"
@@ -134,7 +129,7 @@ async def test_accepted_eviction_is_not_the_end(admin, kubernetes, blocked, name
 
 async def test_late_pod_is_drained_too(admin, kubernetes, blocked, namespace, make_pod):
     await make_pod("slow", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "3"})
-    draining = asyncio.create_task(drain(kubernetes, request_for(blocked)))
+    draining = asyncio.create_task(drain(kubernetes, drain_request(blocked)))
     await deletion_begun(admin, namespace, "slow")
     path = f"/api/v1/namespaces/{namespace}/pods"
     late = {
@@ -158,7 +153,7 @@ async def test_pod_reborn_on_another_node_is_left_alone(
     await make_budget(admin, namespace, "db", {"app": "db"}, healthy=1)
     refused = asyncio.Event()
     draining = asyncio.create_task(
-        drain(kubernetes, request_for(blocked), beat=lambda progress: progress["gone"] or refused.set())
+        drain(kubernetes, drain_request(blocked), beat=lambda progress: progress["gone"] or refused.set())
     )
     await refused.wait()
     path = f"/api/v1/namespaces/{namespace}/pods"
@@ -174,10 +169,10 @@ async def test_pod_reborn_on_another_node_is_left_alone(
 async def test_protected_and_own_pods_get_no_eviction(admin, kubernetes, blocked, namespace, make_pod):
     await make_pod("training", blocked.name, annotations={"karpenter.sh/do-not-disrupt": "true"})
     own = await make_pod("worker", blocked.name)
-    request = request_for(blocked, seconds=4)
+    request = drain_request(blocked, seconds=4)
     result = await drain(kubernetes, request, own_pod_uid=own["metadata"]["uid"])
     assert (result.outcome, result.blocked_total) == ("blocked", 2)
-    reasons = {blocker.name: blocker.reason for blocker in result.blockers}
+    reasons = {blocker.name: blocker.message for blocker in result.blockers}
     assert "karpenter.sh/do-not-disrupt=true" in reasons["training"]
     assert "worker that drains" in reasons["worker"]
     assert [blocker.attempts for blocker in result.blockers] == [0, 0]
@@ -188,9 +183,9 @@ async def test_protected_and_own_pods_get_no_eviction(admin, kubernetes, blocked
 
 async def test_finalizer_is_named_and_stays(admin, kubernetes, blocked, namespace, make_pod):
     await make_pod("held", blocked.name, finalizers=["example.com/flush"])
-    result = await drain(kubernetes, request_for(blocked, seconds=5))
+    result = await drain(kubernetes, drain_request(blocked, seconds=5))
     assert result.outcome == "blocked"
-    assert "finalizer example.com/flush" in result.blockers[0].reason
+    assert "finalizer example.com/flush" in result.blockers[0].message
     pod = await admin.request("GET", f"/api/v1/namespaces/{namespace}/pods/held")
     assert pod["metadata"]["finalizers"] == ["example.com/flush"]
 
@@ -213,7 +208,7 @@ async def test_missing_permission_fails_and_touches_nothing(installed, admin, bl
     await installed.grant(account, namespace=namespace)
     async with installed.client(account) as reader:
         await _readable(reader)
-        result = await drain(reader, request_for(blocked))
+        result = await drain(reader, drain_request(blocked))
     assert result.outcome == "failed"
     assert "`create` on `pods/eviction`" in result.message
     pod = await admin.request("GET", f"/api/v1/namespaces/{namespace}/pods/worker")
@@ -236,7 +231,7 @@ async def _readable(reader):
 async def test_no_drain_without_our_block(admin, kubernetes, node, namespace, make_pod):
     identity = identity_of(node)
     await make_pod("worker", identity.name)
-    assert (await drain(kubernetes, request_for(identity))).outcome == "cancelled"
+    assert (await drain(kubernetes, drain_request(identity))).outcome == "cancelled"
     pod = await admin.request("GET", f"/api/v1/namespaces/{namespace}/pods/worker")
     assert "deletionTimestamp" not in pod["metadata"]
 
@@ -245,7 +240,7 @@ async def test_removing_the_block_cancels_the_drain(admin, kubernetes, blocked, 
     await make_pod("slow", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "25"})
     begun = asyncio.Event()
     draining = asyncio.create_task(
-        drain(kubernetes, request_for(blocked), beat=lambda progress: progress["remaining"] and begun.set())
+        drain(kubernetes, drain_request(blocked), beat=lambda progress: progress["remaining"] and begun.set())
     )
     await begun.wait()
     await admin.request(
@@ -262,7 +257,7 @@ async def test_another_machine_is_not_drained(kubernetes, node):
     identity = identity_of(node)
     await block(kubernetes, block_request(identity))
     with pytest.raises(ApplicationError) as refused:
-        await drain(kubernetes, request_for(identity.model_copy(update={"uid": "another"})))
+        await drain(kubernetes, drain_request(identity.model_copy(update={"uid": "another"})))
     assert refused.value.type == errors.NODE_CHANGED
 
 
@@ -270,7 +265,7 @@ async def test_cancellation_is_no_result(kubernetes, blocked, make_pod):
     await make_pod("slow", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "25"})
     begun = asyncio.Event()
     draining = asyncio.create_task(
-        drain(kubernetes, request_for(blocked), beat=lambda progress: progress["remaining"] and begun.set())
+        drain(kubernetes, drain_request(blocked), beat=lambda progress: progress["remaining"] and begun.set())
     )
     await begun.wait()
     draining.cancel()

@@ -107,7 +107,7 @@ def test_two_budgets_are_named_and_given_up():
         ask(state, attempt * 1e6, Answer(Verdict.TWO_BUDGETS, "more than one"), ("front", "web"))
     assert state.due(1e12) == []
     (blocker,) = state.blockers("True", NOW)
-    assert "(front, web)" in blocker.reason
+    assert "(front, web)" in blocker.message
     assert blocker.attempts == ATTEMPTS_AGAINST_TWO_BUDGETS
 
 

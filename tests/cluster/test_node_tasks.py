@@ -163,7 +163,7 @@ async def test_task_for_something_else_is_refused(admin, kubernetes, request_for
 def test_names_tell_attempts_and_runs_apart(request_for):
     made = {
         name_of(request_for(**changes))
-        for changes in ({}, {"attempt": 2}, {"run_id": "run-2"}, {"kind": NodeTaskKind.VALIDATE})
+        for changes in ({}, {"attempt": 2}, {"run_id": "run-2"}, {"kind": NodeTaskKind.MEASURE})
     }
     assert len(made) == 4
     assert all(len(name) < 63 for name in made)

@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
-from gpu_runbooks.activities.model.drain import DrainNode, DrainResult
+from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
 from gpu_runbooks.activities.model.node import (
     BlockMarker,
     BlockNode,
@@ -111,7 +111,7 @@ class World(ClusterActivities, CloudActivities):
         self.marker = BlockMarker(
             incident=request.incident,
             run_id=request.run_id,
-            reason=request.reason,
+            reasons=(request.reason,),
             since=request.since,
             was_unschedulable=False,
         )
@@ -124,7 +124,7 @@ class World(ClusterActivities, CloudActivities):
         return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
 
     @activity.defn
-    async def drain_node(self, request: DrainNode):  # noqa: ARG002
+    async def drain_pods(self, request: DrainPods):  # noqa: ARG002
         await self._called("drain")
         outcome = self.drains.pop(0) if self.drains else "drained"
         return DrainResult(outcome=outcome, gone=3 if outcome == "drained" else 0)
@@ -198,7 +198,7 @@ class World(ClusterActivities, CloudActivities):
         self.marker = BlockMarker(
             incident=request.incident,
             run_id=request.run_id,
-            reason=request.reason,
+            reasons=(request.reason,),
             since=request.launched_after,
             was_unschedulable=False,
         )
@@ -226,7 +226,7 @@ class World(ClusterActivities, CloudActivities):
             self.observe_node,
             self.block_node,
             self.unblock_node,
-            self.drain_node,
+            self.drain_pods,
             self.run_node_task,
             self.delete_node_task,
             self.await_reboot,

@@ -529,7 +529,7 @@ async def test_the_node_is_looked_at_again_before_each_act(skipping, workers, ch
 async def test_a_node_that_another_incident_blocked_is_waited_for(skipping, workers):
     world = World()
     world.marker = BlockMarker(
-        incident="node/test/old", run_id="r", reason="x", since=T0, was_unschedulable=False
+        incident="node/test/old", run_id="r", reasons=("x",), since=T0, was_unschedulable=False
     )
     left = []
 

@@ -33,7 +33,7 @@ async def test_a_history_that_the_code_contradicts_does_not_replay():
     recorded = json.loads(next(file for file in HISTORIES if file.stem == "incident-reset").read_text())
     for event in recorded["events"]:
         scheduled = event.get("activityTaskScheduledEventAttributes", {})
-        if scheduled.get("activityType", {}).get("name") == "drain_node":
+        if scheduled.get("activityType", {}).get("name") == "drain_pods":
             scheduled["activityType"]["name"] = "reboot_instance"
     with pytest.raises(NondeterminismError):
         await replayer().replay_workflow(history(recorded))

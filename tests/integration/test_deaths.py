@@ -30,7 +30,7 @@ async def kill_and_restart(testbed) -> None:
     ("activity", "ladder", "acts", "left"),
     [
         ("block_node", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
-        ("drain_node", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
+        ("drain_pods", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
         ("run_node_task", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
         ("delete_node_task", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
         ("run_test_pod", "reset", HARMLESS_ENDING, Traces(0, 0, 1)),
@@ -86,7 +86,7 @@ async def test_temporal_restarted_in_the_middle_of_a_drain(testbed, node):
     gpus.change_gpu(testbed.agents.machine(node).gpus, 2, recovery_action=1)
     instance = await instance_of(testbed, node)
     handle = await start_by_hand(testbed, node)
-    await scheduled(handle, "drain_node")
+    await scheduled(handle, "drain_pods")
     await testbed.temporal.stop()
     await testbed.temporal.resume()
     result, done = await ended(handle)

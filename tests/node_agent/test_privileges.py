@@ -177,7 +177,7 @@ async def test_not_a_task_itself(admin, own, token):
     task = await create_task(admin, own)
     path = f"{TASKS}/{task['metadata']['name']}"
     assert await refused(token, "POST", TASKS, new_task(own), "application/json") == 403
-    assert await refused(token, "PATCH", path, {"spec": {"kind": "Validate"}}, MERGE_PATCH) == 403
+    assert await refused(token, "PATCH", path, {"spec": {"kind": "Measure"}}, MERGE_PATCH) == 403
     assert await refused(token, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}, MERGE_PATCH) == 403
     assert await refused(token, "PUT", path, task, "application/json") == 403
     assert await refused(token, "DELETE", path) == 403
@@ -235,5 +235,5 @@ async def test_the_server_refuses_a_task_that_no_agent_could_read(admin, own, ch
 async def test_the_spec_of_a_task_is_immutable(admin, own):
     task = await create_task(admin, own)
     path = f"{TASKS}/{task['metadata']['name']}"
-    assert await refused(admin, "PATCH", path, {"spec": {"kind": "Validate"}}, MERGE_PATCH) == 422
+    assert await refused(admin, "PATCH", path, {"spec": {"kind": "Measure"}}, MERGE_PATCH) == 422
     await delete(admin, path)

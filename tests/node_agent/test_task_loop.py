@@ -94,7 +94,7 @@ async def test_a_reset_without_effect_fails_with_its_class(admin, own, start, st
 async def test_a_validation_reports_all_that_was_measured(admin, own, start, nvml):
     measured = nvml.measure().facts
     async with start():
-        status = await end_of(admin, await create_task(admin, own, "Validate"))
+        status = await end_of(admin, await create_task(admin, own, "Measure"))
     assert status["phase"] == "Succeeded"
     assert HardwareFacts.model_validate(status["facts"]) == measured
 
@@ -102,7 +102,7 @@ async def test_a_validation_reports_all_that_was_measured(admin, own, start, nvm
 async def test_a_validation_of_a_sick_gpu_fails_with_the_facts(admin, own, start, state):
     change_gpu(state, SICK, remap_failed=1)
     async with start():
-        status = await end_of(admin, await create_task(admin, own, "Validate"))
+        status = await end_of(admin, await create_task(admin, own, "Measure"))
     assert status["phase"] == "Failed"
     assert status["message"].startswith("RowRemapFailed")
     assert HardwareFacts.model_validate(status["facts"]).gpus[SICK].remap_failed is True
@@ -111,7 +111,7 @@ async def test_a_validation_of_a_sick_gpu_fails_with_the_facts(admin, own, start
 async def test_a_hung_driver_fails_validation_and_reset_without_facts(admin, own, start, state):
     change_node(state, hang=("nvmlDeviceGetCount_v2",))
     async with start():
-        for kind in ("Validate", "ResetGPU"):
+        for kind in ("Measure", "ResetGPU"):
             status = await end_of(admin, await create_task(admin, own, kind))
             assert status["phase"] == "Failed"
             assert "driver" in status["message"]
@@ -139,7 +139,7 @@ async def test_a_task_of_another_boot_or_time_is_refused(admin, own, start, stat
 async def test_a_task_for_the_earlier_node_of_this_name_is_not_touched(admin, own, start, state):
     stale = await create_task(admin, own, nodeUID="00000000-0000-4000-8000-000000000000")
     async with start():
-        await end_of(admin, await create_task(admin, own, "Validate"))
+        await end_of(admin, await create_task(admin, own, "Measure"))
     # The policy lets no agent answer for another UID, so the task just never starts.
     assert "status" not in await admin.request("GET", f"{TASKS}/{stale['metadata']['name']}")
     assert read_state(state).resets == 0
@@ -198,13 +198,13 @@ async def test_a_begun_reset_that_nothing_can_show_is_no_success(admin, own, sta
 
 
 async def test_a_begun_validation_is_done_again(admin, own, start):
-    task = await begun(admin, own, None, "Validate")
+    task = await begun(admin, own, None, "Measure")
     async with start():
         assert (await end_of(admin, task))["phase"] == "Succeeded"
 
 
 async def test_unknown_facts_replace_those_of_before(admin, own, start, sysfs, nvml):
-    task = await begun(admin, own, nvml.measure().facts, "Validate")
+    task = await begun(admin, own, nvml.measure().facts, "Measure")
     sysfs.rename(sysfs.with_name("gone"))
     async with start():
         status = await end_of(admin, task)

@@ -92,12 +92,12 @@ class TaskLoop:
         boot_id = read_boot_id(self._boot_id_file)
         if reason := objection(task, node, boot_id, datetime.now(UTC)):
             return _end(succeeded=False, message=reason)
-        if task.spec.kind is NodeTaskKind.VALIDATE:
+        if task.spec.kind is NodeTaskKind.MEASURE:
             await self._begin(task, None)
-            return await self._validate(node)
+            return await self._measure(node)
         return _reset_end(await self._reset(task, node))
 
-    async def _validate(self, node: OwnNode) -> Object:
+    async def _measure(self, node: OwnNode) -> Object:
         try:
             measurement = await self._probe.measure()
         except DriverUnavailable as error:
