@@ -32,13 +32,23 @@ class DrainMethod(StrEnum):
     """Ask it to checkpoint, wait until it says so or the rule's deadline passes, then evict."""
 
 
-class WorkloadSelector(Wire):
-    """Pods that are of a workload: all the labels, and one of the owner kinds where any is given."""
+class PodSelector(Wire):
+    """Some pods: in one of the namespaces, with all the labels, of one of the owner kinds.
 
-    workload: Workload
+    What is not given does not count; a selector that gives nothing selects no pod.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    """Shell patterns."""
     labels: dict[str, str] = Field(default={})
     owners: tuple[str, ...] = ()
     """Kinds of a pod's controller, such as `PyTorchJob`. A ReplicaSet counts as `Deployment`."""
+
+
+class WorkloadSelector(PodSelector):
+    """Pods that are of a workload."""
+
+    workload: Workload
 
 
 class PodRule(Wire):
@@ -57,17 +67,30 @@ class PodRule(Wire):
     checkpoint_path: str = "/checkpoint"
 
 
+PROTECTING = {
+    "karpenter.sh/do-not-disrupt": ("true",),
+    "karpenter.sh/do-not-evict": ("true",),  # its name before Karpenter v1beta1, still found on workloads
+    "cluster-autoscaler.kubernetes.io/safe-to-evict": ("false",),
+    "gpu-runbooks.dev/do-not-disrupt": ("true",),
+}
+
+TEMPORAL = (
+    PodSelector(labels={"app.kubernetes.io/name": "temporal"}),
+    PodSelector(labels={"app.kubernetes.io/part-of": "temporal"}),
+)
+"""Pods of Temporal's own Helm chart, by its labels."""
+
+
 class DrainPolicy(Wire):
     """What a drain owes to pods. The first rule that fits a pod decides, none means `evict`."""
 
     rules: tuple[PodRule, ...] = ()
     workloads: tuple[WorkloadSelector, ...] = ()
     """The site's own, before the built-in ones."""
-    protecting: dict[str, tuple[str, ...]] = Field(default={})
+    protecting: dict[str, tuple[str, ...]] = Field(default=PROTECTING)
     """Annotations by which an owner forbids eviction, each with the values that do, in small letters."""
-    essential: tuple[WorkloadSelector, ...] = ()
-    essential_namespaces: tuple[str, ...] = ()
-    """Whose pods no drain may evict, since it runs on them: Temporal's."""
+    essential: tuple[PodSelector, ...] = TEMPORAL
+    """Pods that no drain may evict, since it runs on them."""
     bare_pods: Literal["report", "block"] = "report"
     """A pod without a controller is made anew by nobody."""
     empty_dir: Literal["report", "block"] = "report"
