@@ -67,7 +67,7 @@ class PodRule(Wire):
     checkpoint_path: str = "/checkpoint"
 
 
-PROTECTING = {
+PROTECTING: dict[str, tuple[str, ...]] = {
     "karpenter.sh/do-not-disrupt": ("true",),
     "karpenter.sh/do-not-evict": ("true",),  # its name before Karpenter v1beta1, still found on workloads
     "cluster-autoscaler.kubernetes.io/safe-to-evict": ("false",),
