@@ -14,7 +14,10 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError
-from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code
+from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code, leaves_node
+
+MANUAL = "manual"
+"""Code of a fault that a person starts a runbook with, and the built-in rule for it."""
 
 MANUAL_LADDER = "reset"
 """What a person gets who starts a runbook and names no ladder."""
@@ -53,12 +56,14 @@ def plan(
             f"node {identity.name}: the hardware of instance type {identity.instance_type or '(no label)'} "
             "is not known, so that no validation could pass; add the type to the table of instance types"
         )
+    treatment = treatment_of(policy, fault, ladder)
     return Plan(
         identity=identity,
         pool=pool.name,
         pool_selector=pool.selector,
         budget=pool.budget.max_unavailable,
-        treatment=treatment_of(policy, fault, ladder),
+        treatment=treatment,
+        drain=policy.drain.wire(treatment.rule),
         expected=expected,
         test_pod=TestPodTemplate(
             namespace=namespace,
@@ -74,7 +79,8 @@ def plan(
 def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Treatment:
     """Rule for a fault and its resolved ladder.
 
-    A ladder that a person names also overrides that a rule leaves the node alone.
+    A ladder that a person names also overrides that a rule leaves the node alone: no longer the
+    application's fault where that ladder touches the node.
     Raises `PlanRefused` for a ladder that does not exist.
     """
     answer = _site_answer(policy, fault) or _built_in_answer(fault)
@@ -84,7 +90,7 @@ def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Tre
         raise PlanRefused(f"no ladder is named {name}: there are {', '.join(policy.ladder_names())}")
     return Treatment(
         rule=answer.rule,
-        application=answer.application and ladder is None,
+        application=answer.application and leaves_node(rungs),
         toleration=answer.toleration,
         ladder=name,
         rungs=tuple(
@@ -117,6 +123,18 @@ class _Answer:
     toleration: timedelta = timedelta(0)
 
 
+def built_in_rule(source: FaultSource, code: str) -> str:
+    """Name of the rule that a fault has where no rule of the site is for it."""
+    if source is FaultSource.MANUAL:
+        return MANUAL
+    if source is FaultSource.XID:
+        try:
+            return f"xid-{catalogue.parse_code(code)}"
+        except UnreadableXidError:
+            return "xid-unreadable"
+    return f"{source}-unknown"
+
+
 def _site_answer(policy: Policy, fault: Fault) -> _Answer | None:
     try:
         code = canonical_code(fault.source, fault.code)
@@ -129,15 +147,15 @@ def _site_answer(policy: Policy, fault: Fault) -> _Answer | None:
 
 
 def _built_in_answer(fault: Fault) -> _Answer:
+    rule = built_in_rule(fault.source, fault.code)
     if fault.source is FaultSource.MANUAL:
-        return _Answer("manual", MANUAL_LADDER)
-    if fault.source is FaultSource.XID:
-        try:
-            code = catalogue.parse_code(fault.code)
-        except UnreadableXidError:
-            return _Answer("xid-unreadable", BLOCK_ONLY)
-        entry = catalogue.find(code)
-        application = entry is not None and entry.origin == "app"
-        ladder = LADDER_OF[catalogue.first_rung(code)]
-        return _Answer(f"xid-{code}", ladder, application and ladder == NO_TOUCH)
-    return _Answer(f"{fault.source}-unknown", BLOCK_ONLY)
+        return _Answer(rule, MANUAL_LADDER)
+    if fault.source is not FaultSource.XID:
+        return _Answer(rule, BLOCK_ONLY)
+    try:
+        entry, first = catalogue.find(fault.code), catalogue.first_rung(fault.code)
+    except UnreadableXidError:
+        return _Answer(rule, BLOCK_ONLY)
+    application = entry is not None and entry.origin == "app"
+    ladder = LADDER_OF[first]
+    return _Answer(rule, ladder, application and ladder == NO_TOUCH)

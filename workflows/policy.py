@@ -6,60 +6,20 @@ Unknown fields are refused here, unlike in wire types: a misspelt `tolerations` 
 
 import hashlib
 import json
-import re
 from datetime import timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from gpu_runbooks.activities.model.drain import TEMPORAL
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.catalogue import parse_code
-
-DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
-NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?", re.ASCII)
+from gpu_runbooks.workflows.policy_drain import Drain
+from gpu_runbooks.workflows.policy_fields import Code, Duration, Name, Written
 
 REPAIRS = frozenset({RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE})
 """Rungs that change the machine."""
-
-
-def _duration(value: Any) -> timedelta:
-    if isinstance(value, timedelta):
-        return value
-    parts = DURATION.fullmatch(value) if isinstance(value, str) else None
-    if parts is None:
-        raise ValueError(f"write a duration with units, such as 30s, 10m or 1h30m; not {value!r}")
-    days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
-    return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
-
-
-def _name(value: str) -> str:
-    if not NAME.fullmatch(value):
-        raise ValueError(
-            f"write a name of at most 63 small letters, digits, '-', '_' and '.' (it becomes the value of a "
-            f"taint or a part of a workflow id); not {value!r}"
-        )
-    return value
-
-
-def _code(value: Any) -> str:
-    # YAML reads 79 as a number; True would become the code "True".
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"write a code, such as 79 or GpuFellOff; not {value!r}")  # noqa: TRY004
-    if not (text := str(value).strip()):
-        raise ValueError("write a code, such as 79 or GpuFellOff; it is empty")
-    return text
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Name = Annotated[str, AfterValidator(_name)]
-Code = Annotated[str, BeforeValidator(_code)]
-
-
-class Written(BaseModel):
-    """Base of what a person writes."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Intake(Written):
@@ -85,6 +45,7 @@ class Pool(Written):
 
 DEFAULT_TIMEOUTS = {
     RungName.BLOCK: timedelta(minutes=2),
+    RungName.RESTART_WORKLOAD: timedelta(minutes=15),
     RungName.DRAIN: timedelta(minutes=30),
     RungName.RESET_GPU: timedelta(minutes=5),
     RungName.REBOOT: timedelta(minutes=20),
@@ -96,7 +57,7 @@ DEFAULT_TIMEOUTS = {
 
 class LadderRung(Written):
     rung: RungName
-    """Name of the rung, one of block, drain, reset_gpu, reboot, replace, validate, return."""
+    """Name of the rung: block, drain, reset_gpu, reboot, replace, validate, return; or restart_workload."""
     wait: Duration = timedelta(0)
     """Time to wait before the rung."""
     attempts: Annotated[int, Field(ge=1, le=10, strict=True)] = 1
@@ -120,15 +81,22 @@ def _repair_ladder(*repairs: RungName) -> Ladder:
 
 NO_TOUCH = "none"
 BLOCK_ONLY = "block"
+RESTART = "restart"
 BUILT_IN_LADDERS: dict[str, Ladder] = {
     NO_TOUCH: (),
     BLOCK_ONLY: _ladder(RungName.BLOCK, RungName.VALIDATE, RungName.RETURN),
+    RESTART: _ladder(RungName.RESTART_WORKLOAD),
     "drain": _repair_ladder(),
     "reset": _repair_ladder(RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE),
     "reboot": _repair_ladder(RungName.REBOOT, RungName.REPLACE),
     "replace": _repair_ladder(RungName.REPLACE),
 }
 """A site that names one of these in its `ladders` replaces it."""
+
+
+def leaves_node(ladder: Ladder) -> bool:
+    """Whether a ladder does nothing to the node: at most, a workload on it is restarted."""
+    return all(step.rung is RungName.RESTART_WORKLOAD for step in ladder)
 
 
 class Match(Written):
@@ -172,12 +140,10 @@ class FaultRule(Written):
     toleration: Duration = timedelta(0)
     """How long the fault may stand before anything is done."""
     ladder: str | None = None
-    """Name of the ladder; not needed where `application` is true."""
+    """Name of the ladder; none where `application` is true and no workload is restarted."""
 
     @model_validator(mode="after")
     def _one_answer(self) -> "FaultRule":
-        if self.application and self.ladder not in {None, NO_TOUCH}:
-            raise ValueError(f"an application's fault touches no node: drop `ladder: {self.ladder}`")
         if not self.application and self.ladder is None:
             raise ValueError("write the ladder to climb, such as `ladder: reset`, or `application: true`")
         return self
@@ -205,10 +171,12 @@ class Policy(Written):
     intake: Intake = Intake()
     pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
     """Pools of nodes, each with selector and budget; a node outside all of them is never touched."""
-    ladders: dict[Name, Ladder] = {}
+    ladders: dict[Name, Ladder] = Field(default={})
     """Ladders by name, in addition to the built-in ones or in their place."""
     faults: tuple[FaultRule, ...] = ()
     """Rules that stand in place of the built-in catalogue, entry by entry."""
+    drain: Drain = Drain()
+    """How pods leave a node."""
     validation: Validation
     """How a node is tested before it returns, such as {test_pod: {image: ..., command: [...]}}."""
     operator_reminder: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(hours=4)
@@ -226,9 +194,10 @@ class Policy(Written):
     def digest(self) -> str:
         """Which policy it was: 16 digits of SHA-256 over the content, comments and layout aside.
 
-        The built-in ladders count, since a release that changes them changes what the same file does.
+        What is built in counts, since a release that changes it changes what the same file does.
         """
         ladders = {name: self.ladder(name) for name in self.ladder_names()}
         content = self.model_copy(update={"ladders": ladders}).model_dump(mode="json")
+        content["drain"]["built_in_essential"] = [pods.model_dump(mode="json") for pods in TEMPORAL]
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -4,6 +4,7 @@ import reprlib
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from types import NoneType
 from typing import Any, get_args
 
 import yaml
@@ -11,6 +12,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
+from gpu_runbooks.workflows.policy_drain import DrainRule, Pods, WorkloadPods
+from gpu_runbooks.workflows.policy_drain_rules import drain_contradictions
 from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
 
 
@@ -45,7 +48,7 @@ def load_policy(text: str) -> Policy:
         policy = Policy.model_validate(written.content)
     except ValidationError as error:
         problems += [
-            written.problem(tuple(detail["loc"]), _advice(detail))
+            written.problem(_place(detail), _advice(detail))
             for detail in error.errors()
             if not _follows(detail)
         ]
@@ -74,6 +77,9 @@ class _Written:
 
     def problem(self, place: Place, message: str) -> Problem:
         return Problem(self.line(place), _path(place), message)
+
+
+BOOLEAN = "tag:yaml.org,2002:bool"
 
 
 class _Loader(yaml.SafeLoader):
@@ -110,6 +116,8 @@ def _construct(loader: _Loader, node: yaml.Node, place: Place, written: _Written
     if isinstance(node, yaml.SequenceNode):
         return [_construct(loader, item, (*place, index), written) for index, item in enumerate(node.value)]
     if not isinstance(node, yaml.MappingNode):
+        if node.tag == BOOLEAN and node.value.lower() not in {"true", "false"}:
+            return node.value  # YAML 1.1 would read `yes`, `no`, `on` and `off` as booleans
         value = loader.construct_object(node)
         return value if isinstance(value, Hashable) else str(value)
     content: dict[str, Any] = {}
@@ -140,6 +148,11 @@ def _path(place: Place) -> str:
     return path.removeprefix(".")
 
 
+def _place(detail: ErrorDetails) -> Place:
+    """Where the error is; for one in a key, the field that has this key."""
+    return tuple(step for step in detail["loc"] if step != "[key]")
+
+
 def _follows(detail: ErrorDetails) -> bool:
     """Whether the error only follows from another one, which is in the list."""
     if detail["type"] == "default_factory_not_called":
@@ -149,7 +162,7 @@ def _follows(detail: ErrorDetails) -> bool:
 
 def _advice(detail: ErrorDetails) -> str:
     """Say what would be right, where pydantic says only what is wrong."""
-    place, kind, found = tuple(detail["loc"]), detail["type"], reprlib.repr(detail["input"])
+    place, kind, found = _place(detail), detail["type"], reprlib.repr(detail["input"])
     if kind == "extra_forbidden":
         known = sorted(_fields(place[:-1]))
         close = get_close_matches(str(place[-1]), known, n=1)
@@ -163,6 +176,10 @@ def _advice(detail: ErrorDetails) -> str:
         return str(detail["ctx"]["error"])
     if kind in {"model_type", "dict_type"}:
         return f"write fields here, as in `key: value`; not {found}"
+    if kind == "too_short":
+        return "write at least one entry"
+    if kind == "too_long":
+        return f"write at most {detail['ctx']['max_length']}; there are {len(detail['input'])}"
     if kind == "tuple_type":
         return f"write a list here, as in `- item`; not {found}"
     return f"{detail['msg'].replace('Input should', 'it should')}; not {found}"
@@ -173,26 +190,44 @@ def _fields(place: Place) -> dict[str, str]:
     kind: Any = Policy
     for step in place:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            kind = kind.model_fields[str(step)].annotation
+            kind = _present(kind.model_fields[str(step)].annotation)
         else:
-            inner = [each for each in get_args(kind) if each is not Ellipsis]
-            kind = inner[-1]
+            kind = [each for each in get_args(kind) if each is not Ellipsis][-1]
     return {name: each.description or "" for name, each in kind.model_fields.items()}
+
+
+def _present(kind: Any) -> Any:
+    """Type of an optional field where it is written."""
+    return (
+        next(each for each in get_args(kind) if each is not NoneType) if NoneType in get_args(kind) else kind
+    )
 
 
 def _contradictions(content: Any) -> list[Contradiction]:
     """Contradictions among the parts of the file that can be read by themselves."""
-    sections = content if isinstance(content, dict) else {}
-    pools, ladders, faults = (sections.get(name) for name in ("pools", "ladders", "faults"))
-    named = ladders if isinstance(ladders, dict) else {}
-    return list(
-        contradictions(
-            _readable(Pool, dict(enumerate(pools if isinstance(pools, list) else ()))),
-            _readable(Ladder, named),
-            _readable(FaultRule, dict(enumerate(faults if isinstance(faults, list) else ()))),
-            named,
-        )
-    )
+    pools, faults = (_entries(content, name) for name in ("pools", "faults"))
+    ladders, drain = (_section(content, name) for name in ("ladders", "drain"))
+    fault_rules = _readable(FaultRule, faults)
+    return [
+        *contradictions(_readable(Pool, pools), _readable(Ladder, ladders), fault_rules, ladders),
+        *drain_contradictions(
+            _readable(DrainRule, _entries(drain, "rules")),
+            _readable(WorkloadPods, _entries(drain, "workloads")),
+            _readable(Pods, _entries(drain, "essential")),
+            fault_rules,
+            {str(rule.get("name")) for rule in faults.values() if isinstance(rule, dict)},
+        ),
+    ]
+
+
+def _section(content: Any, name: str) -> dict[str, Any]:
+    section = content.get(name) if isinstance(content, dict) else None
+    return section if isinstance(section, dict) else {}
+
+
+def _entries(content: Any, name: str) -> dict[int, Any]:
+    entries = content.get(name) if isinstance(content, dict) else None
+    return dict(enumerate(entries)) if isinstance(entries, list) else {}
 
 
 def _readable(kind: Any, parts: dict[Any, Any]) -> dict[Any, Any]:

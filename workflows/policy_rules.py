@@ -14,15 +14,18 @@ from gpu_runbooks.workflows.policy import (
     BUILT_IN_LADDERS,
     NO_TOUCH,
     REPAIRS,
+    RESTART,
     FaultRule,
     Ladder,
     Pool,
+    leaves_node,
 )
 
 Place = tuple[str | int, ...]
 """Path of a field in the file: `("ladders", "reset", 1, "rung")`."""
 
-ORDER = tuple(RungName)
+ALONE = RungName.RESTART_WORKLOAD
+ORDER = tuple(rung for rung in RungName if rung is not ALONE)
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ def contradictions(
     for name, ladder in ladders.items():
         yield from _ladder(name, ladder)
     yield from _faults(faults, {*BUILT_IN_LADDERS, *ladder_names})
+    yield from _applications(faults, {**BUILT_IN_LADDERS, **ladders})
 
 
 def _pools(pools: Mapping[int, Pool]) -> Iterator[Contradiction]:
@@ -77,13 +81,24 @@ def _ladder(name: str, ladder: Ladder) -> Iterator[Contradiction]:
     elif not rungs:
         yield Contradiction(place, f"a ladder without rungs: name {NO_TOUCH} where nothing is to be done")
     else:
-        yield from _order(place, rungs)
-        yield from _needs(place, rungs)
-        repair = _first_repair(rungs)
-        if name == BLOCK_ONLY and repair:
+        if ALONE not in rungs:
+            yield from _order(place, rungs)
+            yield from _needs(place, rungs)
+        elif len(rungs) > 1:
+            yield Contradiction(
+                (*place, rungs.index(ALONE), "rung"),
+                f"{ALONE} stands alone in its ladder: it ends the pods that hold the GPU and leaves the "
+                "node, so that nothing is blocked, drained or returned; give the others a ladder of their own",
+            )
+        harm = ALONE if ALONE in rungs else _first_repair(rungs)
+        if name == BLOCK_ONLY and harm:
             yield Contradiction(
                 place,
-                f"ladder {BLOCK_ONLY} is what unknown faults get and may not hold {repair}: use another name",
+                f"ladder {BLOCK_ONLY} is what unknown faults get and may not hold {harm}: use another name",
+            )
+        if name == RESTART and ALONE not in rungs:
+            yield Contradiction(
+                place, f"ladder {RESTART} leaves the node and holds {ALONE} alone: use another name"
             )
 
 
@@ -134,3 +149,14 @@ def _faults(faults: Mapping[int, FaultRule], known: Collection[str]) -> Iterator
                     ("faults", owner),
                 )
             seen.add(code)
+
+
+def _applications(faults: Mapping[int, FaultRule], ladders: Mapping[str, Ladder]) -> Iterator[Contradiction]:
+    for index, rule in faults.items():
+        ladder = ladders.get(rule.ladder or NO_TOUCH, ())
+        if rule.application and not leaves_node(ladder):
+            yield Contradiction(
+                ("faults", index, "ladder"),
+                f"an application's fault touches no node: drop `ladder: {rule.ladder}`, or write "
+                f"`ladder: {RESTART}` to restart the pods that hold the GPU",
+            )

@@ -89,6 +89,27 @@ def test_person_names_a_ladder():
     assert RungName.REBOOT in {rung.name for rung in treatment.rungs}
 
 
+@pytest.mark.parametrize("application", [True, False])
+def test_rule_restarts_the_workload_and_leaves_the_node(application):
+    policy = load_policy(
+        f"""{SMALLEST}faults:
+- {{name: hung, match: {{source: xid, codes: [13, 109]}}, application: {application}, ladder: restart}}
+"""
+    )
+    for code in ("13", "109"):
+        treatment = treatment_of(policy, fault(FaultSource.XID, code))
+        assert (treatment.rule, treatment.ladder, treatment.application) == ("hung", "restart", application)
+        assert [(rung.name, rung.timeout) for rung in treatment.rungs] == [
+            (RungName.RESTART_WORKLOAD, timedelta(minutes=15))
+        ]
+
+
+@pytest.mark.parametrize("ladder", ["restart", "none"])
+def test_person_leaves_the_node_of_an_application_at_fault(ladder):
+    assert treatment_of(POLICY, fault(FaultSource.XID, "13"), ladder).application
+    assert not treatment_of(POLICY, fault(FaultSource.XID, "48"), ladder).application
+
+
 def test_plan_has_all_that_an_incident_needs():
     result = plan(POLICY, fault(FaultSource.XID, "79"), node(), {**P5, "other": "x"}, "gpu-runbooks")
     assert result.identity == node()

@@ -19,7 +19,7 @@ def test_smallest_file():
     policy = load_policy(SMALLEST)
     assert policy.mode == "enforce"
     assert policy.operator_reminder == timedelta(hours=4)
-    assert policy.ladder_names() == ("block", "drain", "none", "reboot", "replace", "reset")
+    assert policy.ladder_names() == ("block", "drain", "none", "reboot", "replace", "reset", "restart")
     assert policy.ladder("none") == ()
     assert [step.rung for step in policy.ladder("block") or ()] == [
         RungName.BLOCK,
@@ -90,13 +90,13 @@ validation: {test_pod: {image: x}}
         "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, name, selector",
         "line 8: ladders.quick[0].timeout: write a duration with units, such as 30s, 10m or 1h30m; not 60",
         (
-            "line 9: ladders.quick[1].rung: it should be 'block', 'drain', 'reset_gpu', 'reboot', "
-            "'replace', 'validate' or 'return'; not 'reset_gpus'"
+            "line 9: ladders.quick[1].rung: it should be 'block', 'restart_workload', 'drain', "
+            "'reset_gpu', 'reboot', 'replace', 'validate' or 'return'; not 'reset_gpus'"
         ),
         "line 11: faults[0].match: '79,94' is not an Xid: write one whole number, such as 79",
         (
             "line 12: faults[1].ladder: no ladder is named rebot: there are block, drain, none, quick, "
-            "reboot, replace, reset"
+            "reboot, replace, reset, restart"
         ),
         (
             "line 12: faults[1].tolerations: unknown field: did you mean toleration? known here: "
@@ -157,6 +157,42 @@ def test_ladder_of_unknown_faults_repairs_nothing():
     assert "ladder block is what unknown faults get and may not hold reboot" in problem
 
 
+def test_ladder_of_unknown_faults_restarts_nothing():
+    (problem,) = problems(f"{SMALLEST}ladders: {{block: [{{rung: restart_workload}}]}}")
+    assert "may not hold restart_workload" in problem
+
+
+@pytest.mark.parametrize(
+    "rungs",
+    [
+        "[{rung: block}, {rung: restart_workload}]",
+        "[{rung: restart_workload}, {rung: validate}, {rung: return}]",
+        "[{rung: restart_workload}, {rung: restart_workload}]",
+    ],
+)
+def test_restart_stands_alone(rungs):
+    (problem,) = problems(f"{SMALLEST}ladders: {{mine: {rungs}}}")
+    assert problem.startswith("line 8: ladders.mine[")
+    assert "restart_workload stands alone in its ladder: it ends the pods that hold the GPU" in problem
+
+
+def test_ladder_restart_leaves_the_node():
+    rungs = "[{rung: block}, {rung: validate}, {rung: return}]"
+    (problem,) = problems(f"{SMALLEST}ladders: {{restart: {rungs}}}")
+    assert problem == (
+        "line 8: ladders.restart: ladder restart leaves the node and holds restart_workload alone: use "
+        "another name"
+    )
+
+
+def test_restart_has_its_own_time():
+    assert [(step.rung, step.timeout) for step in load_policy(SMALLEST).ladder("restart") or ()] == [
+        (RungName.RESTART_WORKLOAD, timedelta(minutes=15))
+    ]
+    longer = load_policy(SMALLEST + "ladders: {restart: [{rung: restart_workload, timeout: 1h}]}")
+    assert [step.timeout for step in longer.ladder("restart") or ()] == [timedelta(hours=1)]
+
+
 def test_ladder_none_touches_nothing():
     (problem,) = problems(f"{SMALLEST}ladders: {{none: [{{rung: block}}]}}")
     assert "ladder none touches nothing" in problem
@@ -193,7 +229,7 @@ def test_same_code_of_another_source_is_another_fault():
     [
         (
             "match: {source: xid, code: 13}, application: true, ladder: reset",
-            "drop `ladder: reset`",
+            "faults[0].ladder: an application's fault touches no node: drop `ladder: reset`, or write `ladder: r",
         ),
         ("match: {source: xid, code: 13}", "write the ladder to climb"),
         ("match: {source: xid}, ladder: reset", "write either `code: 79` or `codes: [79, 95]`"),
@@ -204,6 +240,23 @@ def test_same_code_of_another_source_is_another_fault():
 def test_contradictory_rule(rule, expected):
     (problem,) = problems(f"{SMALLEST}faults: [{{name: a, {rule}}}]")
     assert expected in problem
+
+
+@pytest.mark.parametrize("application", ["true", "false"])
+@pytest.mark.parametrize("ladder", ["restart", "patient"])
+def test_rule_that_restarts_the_workload(ladder, application):
+    (rule,) = load_policy(
+        f"""{SMALLEST}ladders: {{patient: [{{rung: restart_workload, timeout: 1h}}]}}
+faults:
+- {{name: a, match: {{source: xid, code: 13}}, application: {application}, ladder: {ladder}}}
+"""
+    ).faults
+    assert (rule.ladder, rule.application) == (ladder, application == "true")
+
+
+def test_words_that_older_yaml_takes_for_booleans_stay_words():
+    rule = "faults: [{name: a, match: {source: alert, code: off}, ladder: reset}]"
+    assert load_policy(SMALLEST + rule).faults[0].match.written_codes() == ("off",)
 
 
 def test_pools_that_share_nodes():
