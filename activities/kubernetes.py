@@ -5,108 +5,80 @@ we do: `request` for one call, and `follow` to wait for a state of the world wit
 """
 
 import asyncio
-import json
-import os
+import logging
+import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
-from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio import client, config
+from kubernetes.aio import client
 
-Object = dict[str, Any]
-"""A Kubernetes object as JSON."""
+from gpu_runbooks.activities.api_connection import ApiConnection, limits
+from gpu_runbooks.activities.credentials import Credentials, of_environment, of_kubeconfig
+from gpu_runbooks.activities.kubernetes_error import KubernetesError, Object, decoded
+from gpu_runbooks.activities.listing import Listing, applied, by_uid, page_of
+
+__all__ = ["MERGE_PATCH", "REFUSALS", "Kubernetes", "KubernetesError", "Listing", "Object"]
 
 MERGE_PATCH = "application/merge-patch+json"
 
 CALL_TIMEOUT = 15.0
-"""Seconds for one call; the API server's own limit is 60, and nothing of ours should need 15."""
+"""Seconds for one call, its repetition after a 401 included; the API server's own limit is 60."""
+
+LIST_TIMEOUT = 30.0
+"""Seconds for all pages of a list."""
 
 WATCH_SECONDS = 25
 """The server ends a watch after so long; the next list is then the safety net against lost events."""
 
-WATCH_SILENCE = 40.0
-"""Seconds without a byte after which the client gives a watch up. Longer than the server's own limit."""
+WATCH_TIMEOUT = 30.0
+"""Seconds after which the client ends a watch that the server did not: it is silent, drips or hangs."""
 
-LIST_INTERVAL = 2.0
-"""Seconds at least between two lists of one `follow`: with the watch in between, one request a second."""
+LIST_INTERVAL = 2.5
+"""Seconds at least between two lists of one `follow`: so less than a request a second, watch included."""
 
-LONGEST_RETRY_AFTER = 60.0
-"""Seconds of a server's wish that are honoured: a proxy may ask for hours."""
+LONGEST_PAUSE = 15.0
+"""Seconds to which the interval grows, twofold each time, while the server throttles or fails."""
 
-REFUSALS = frozenset({400, 401, 403, 404})
+JITTER = 0.2
+"""Share of the pause by which it is longer at random, so that many do not come back at once."""
+
+REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
 """Answers to a list or watch that will not change by asking again."""
 
+MOST_ODDITIES = 1000
+"""Odd objects that are remembered, to log each once."""
 
-class KubernetesError(Exception):
-    """The API server refused, or could not be reached (`status` 0)."""
-
-    def __init__(
-        self,
-        status: int,
-        reason: str,
-        message: str,
-        body: Object | None = None,
-        *,
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(f"{status} {reason}: {message}")
-        self.status = status
-        self.reason = reason
-        self.message = message
-        self.body = body or {}
-        self.retry_after = retry_after
-        """Seconds that the server asks us to wait, where it said so."""
-
-    @property
-    def details(self) -> Object:
-        """`details` of the Status object: kind and name of what the answer is about, and causes."""
-        details = self.body.get("details")
-        return details if isinstance(details, dict) else {}
-
-    def causes(self) -> tuple[str, ...]:
-        """Machine-readable causes of the Status object, such as `DisruptionBudget`."""
-        return tuple(str(cause.get("reason", "")) for cause in self._causes())
-
-    def cause_messages(self) -> tuple[str, ...]:
-        """What the causes say, for a person."""
-        return tuple(str(cause["message"]) for cause in self._causes() if cause.get("message"))
-
-    def _causes(self) -> list[Object]:
-        causes = self.details.get("causes")
-        return [cause for cause in causes if isinstance(cause, dict)] if isinstance(causes, list) else []
+logger = logging.getLogger(__name__)
 
 
 class Kubernetes:
     """A connection to one API server with one identity. Safe to share between tasks."""
 
-    def __init__(self, configuration: client.Configuration) -> None:
-        self._configuration = configuration
-        self._api = client.ApiClient(configuration)
+    def __init__(self, configuration: client.Configuration, credentials: Credentials | None = None) -> None:
+        self._connection = ApiConnection(configuration, credentials or Credentials(configuration))
+        self._logged: set[tuple[str, str]] = set()
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls) -> AsyncIterator["Kubernetes"]:
-        """Connect as the environment says: `KUBECONFIG`, else the Pod's service account.
+    async def connect(cls, kubeconfig: str | None = None) -> AsyncIterator["Kubernetes"]:
+        """Connect as the kubeconfig says, or the environment: `KUBECONFIG`, else the Pod's service account.
 
-        Raises `kubernetes.aio.config.ConfigException` when there is neither.
+        Raises `kubernetes.aio.config.ConfigException` when there is none of them.
         """
-        configuration = client.Configuration()
-        configuration.connection_pool_maxsize = 500  # each wait of ours holds a watch open
-        configuration.disable_strict_ssl_verification = True
-        if kubeconfig := os.environ.get("KUBECONFIG"):
-            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
-        else:
-            config.load_incluster_config(client_configuration=configuration)
-        kubernetes = cls(configuration)
+        read, source, longest_use = of_kubeconfig(kubeconfig) if kubeconfig else of_environment()
+        configuration = await read()
+        kubernetes = cls(
+            configuration, Credentials(configuration, read, source=source, longest_use=longest_use)
+        )
         try:
             yield kubernetes
         finally:
             await kubernetes.close()
 
     async def close(self) -> None:
-        await self._api.close()
+        await self._connection.close()
 
     async def request(
         self,
@@ -123,46 +95,82 @@ class Kubernetes:
         nobody knows whether the call took effect. A read whose answer is no object has status 0 too; a write
         is judged by its status alone, since some answer with an empty body.
         """
+        call = f"{method} {path}"
         try:
-            response = await self._send(
-                method, path, query, body, content_type, aiohttp.ClientTimeout(total=CALL_TIMEOUT)
-            )
-            async with response:
-                content = await response.read()
-        except (TimeoutError, aiohttp.ClientError) as error:
-            raise KubernetesError(0, "Unreachable", f"{method} {path}: {error!r}") from error
-        answer = _decode(content)
+            async with asyncio.timeout(CALL_TIMEOUT):
+                response = await self._connection.send(
+                    method,
+                    path,
+                    query=query,
+                    body=body,
+                    content_type=content_type,
+                    timeout=limits(CALL_TIMEOUT),
+                )
+                async with response:
+                    content = await response.read()
+        except TimeoutError as error:
+            raise KubernetesError(0, "Unreachable", f"{call}: no answer in {CALL_TIMEOUT:g} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise KubernetesError(0, "Unreachable", f"{call}: {str(error) or repr(error)}") from error
         if response.status >= 300:
-            raise _error(response.status, answer, f"{method} {path}", response.headers.get("Retry-After"))
+            raise self._connection.error(response, content, call)
+        answer = decoded(content)
         if method == "GET" and not answer:
-            raise KubernetesError(0, "Unreadable", f"{method} {path}: the answer is no JSON object")
+            raise KubernetesError(0, "Unreadable", f"{call}: the answer is no JSON object")
         return answer
 
     async def find(self, path: str) -> Object | None:
-        """One object, or None where there is none (404). Raises `KubernetesError` for all else."""
+        """One object, or None where the API server itself says that there is none.
+
+        Raises `KubernetesError` for all else, such as the 404 of a proxy in between.
+        """
         try:
             return await self.request("GET", path)
         except KubernetesError as error:
-            if error.status == 404:
+            if error.status == 404 and error.reason == "NotFound":
                 return None
             raise
 
     async def items(self, path: str, *, label_selector: str = "", field_selector: str = "") -> list[Object]:
+        """The readable objects of a collection. Where no object must mean none, ask `list_objects`."""
+        listing = await self.list_objects(path, label_selector=label_selector, field_selector=field_selector)
+        return listing.items
+
+    async def list_objects(self, path: str, *, label_selector: str = "", field_selector: str = "") -> Listing:
         """List a collection, all pages in one, as of now (no cache of the server is asked).
 
-        Raises `KubernetesError` also when the answer is no list: that is unknown, not empty.
+        Objects that cannot be read are counted, and logged once each. Raises `KubernetesError` also when the
+        answer is no list: that is unknown, not empty.
         """
-        _, items = await self._list(path, _selectors(label_selector, field_selector))
-        return items
+        selectors = _selectors(label_selector, field_selector)
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT):
+                return await self._all_pages(path, selectors)
+        except TimeoutError as error:
+            raise KubernetesError(
+                0, "Unreachable", f"GET {path}: not all pages in {LIST_TIMEOUT:g} s"
+            ) from error
 
-    async def _list(self, path: str, query: Mapping[str, str]) -> tuple[str, list[Object]]:
-        """Resource version and items of a collection."""
-        answer = await self.request("GET", path, query=query)
-        version = (answer.get("metadata") or {}).get("resourceVersion")
-        items = answer.get("items")
-        if not version or not isinstance(items, list | None) or not str(answer.get("kind")).endswith("List"):
-            raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
-        return version, items or []
+    async def _all_pages(self, path: str, selectors: Mapping[str, str]) -> Listing:
+        items: list[Object] = []
+        version, token, unreadable, again = "", "", 0, True
+        while True:
+            query = {**selectors, "continue": token} if token else selectors
+            try:
+                page = page_of(await self.request("GET", path, query=query))
+            except KubernetesError as error:
+                if error.status == 410 and token and again:  # the snapshot is too old: from the beginning
+                    items, version, token, unreadable, again = [], "", "", 0, False
+                    continue
+                raise
+            if page is None or (token and page.rest == token):
+                raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
+            self._log_once(path, page.oddities)
+            items += page.items
+            unreadable += len(page.oddities)
+            version, token = version or page.version, page.rest
+            if not token:
+                return Listing(version, items, unreadable)
 
     async def follow(
         self, path: str, *, label_selector: str = "", field_selector: str = ""
@@ -171,100 +179,71 @@ class Kubernetes:
 
         A watch that ends, breaks, falls silent or is too old (410) leads to a new list, so an event can be
         late but not lost. The mapping is live: read it before asking for the next, and close the generator
-        (`contextlib.aclosing`) when done, or its connection stays open.
+        (`contextlib.aclosing`) when done, or its connection stays open. An object that cannot be read is
+        left out, as in `items`.
 
-        Raises `KubernetesError` when list or watch are refused (400, 401, 403, 404); an unreachable or busy
-        server is tried again for ever: the caller owns the deadline.
+        Raises `KubernetesError` when list or watch are refused (`REFUSALS`); an unreachable or busy server is
+        tried again for ever, ever more slowly: the caller owns the deadline.
         """
         selectors = _selectors(label_selector, field_selector)
         clock = asyncio.get_running_loop().time
+        failures = 0
         while True:
-            started = clock()
+            started, asked = clock(), 0.0
             try:
-                version, items = await self._list(path, selectors)
-                objects = {item["metadata"]["uid"]: item for item in items}
+                listing = await self.list_objects(
+                    path, label_selector=label_selector, field_selector=field_selector
+                )
+                objects = by_uid(listing.items)
                 yield objects
-                async with aclosing(self._watch(path, {**selectors, "resourceVersion": version})) as events:
+                query = {**selectors, "resourceVersion": listing.version}
+                async with aclosing(self._watch(path, query)) as events:
                     async for event in events:
-                        if not _apply(event, objects):
+                        if not applied(event, objects):
                             break
                         yield objects
+                failures = 0
             except KubernetesError as error:
                 if error.status in REFUSALS:
                     raise
-                await asyncio.sleep(error.retry_after or 0)
-            await asyncio.sleep(max(0.0, LIST_INTERVAL - (clock() - started)))
+                failures += 1
+                asked = error.retry_after or 0.0
+                logger.info("%s is asked again later: %s", path, error)
+            pause = _interval(failures)
+            await asyncio.sleep(
+                max(pause - (clock() - started), asked) + random.uniform(0, JITTER * pause)  # noqa: S311
+            )
 
     async def _watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Object]:
         """Events of one watch. However it ends, a new list is next; only a refusal is an error."""
         watching = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CALL_TIMEOUT, sock_read=WATCH_SILENCE)
+        clock = asyncio.get_running_loop().time
+        end = clock() + WATCH_TIMEOUT
         try:
-            async with await self._send("GET", path, watching, None, "application/json", timeout) as response:
-                if response.status != 200:
-                    answer = _decode(await response.read())
-                    retry_after = response.headers.get("Retry-After")
-                    raise _error(response.status, answer, f"WATCH {path}", retry_after)
-                async for line in response.content:
-                    yield _decode(line)
-        except (TimeoutError, aiohttp.ClientError, ValueError):  # ValueError: a line beyond the read buffer
+            response = await self._connection.send("GET", path, query=watching, timeout=limits(WATCH_TIMEOUT))
+            async with response:
+                if response.status not in {200, 410}:
+                    raise self._connection.error(response, await response.read(), f"WATCH {path}")
+                if response.status == 200:
+                    async for line in response.content:
+                        yield decoded(line)
+                        if clock() >= end:  # the timeout is seen only by a reader that has to wait
+                            return
+        except (aiohttp.ClientError, OSError, ValueError):  # ValueError: a line beyond the read buffer
             return
 
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None,
-        body: Any,
-        content_type: str,
-        timeout: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        headers = {"Content-Type": content_type, "Accept": "application/json"}
-        await self._api.update_params_for_auth(headers, [], ["BearerToken"], path, method, body)
-        url = self._configuration.host + path + ("?" + urlencode(query) if query else "")
-        answer = await self._api.rest_client.request(
-            method, url, headers=headers, body=body, _request_timeout=timeout
-        )
-        response: aiohttp.ClientResponse = answer.response
-        return response
+    def _log_once(self, path: str, oddities: list[str]) -> None:
+        for odd in oddities:
+            if (path, odd) not in self._logged and len(self._logged) < MOST_ODDITIES:
+                self._logged.add((path, odd))
+                logger.warning("GET %s: %s is left out", path, odd)
+
+
+def _interval(failures: int) -> float:
+    """Seconds from one list to the next after so many failures in a row."""
+    return min(LIST_INTERVAL * 2.0 ** max(0, min(failures, 10) - 1), max(LONGEST_PAUSE, LIST_INTERVAL))
 
 
 def _selectors(label_selector: str, field_selector: str) -> dict[str, str]:
     selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
     return {name: value for name, value in selectors.items() if value}
-
-
-def _decode(content: bytes) -> Object:
-    """JSON object, or an empty one for anything else: half a chunk is no event, a proxy's page no Status."""
-    try:
-        answer = json.loads(content)
-    except ValueError:
-        return {}
-    return answer if isinstance(answer, dict) else {}
-
-
-def _apply(event: Object, objects: dict[str, Object]) -> bool:
-    """Apply a watch event. False: an error, half an event or an unknown type, so list again."""
-    subject = event.get("object")
-    if not isinstance(subject, dict):
-        return False
-    uid = (subject.get("metadata") or {}).get("uid")
-    match event.get("type"):
-        case "BOOKMARK":
-            return True
-        case "ADDED" | "MODIFIED" if uid:
-            objects[uid] = subject
-            return True
-        case "DELETED" if uid:
-            objects.pop(uid, None)
-            return True
-        case _:
-            return False
-
-
-def _error(status: int, answer: Object, call: str, retry_after: str | None) -> KubernetesError:
-    message = str(answer.get("message") or "no Status object in the answer")
-    error = KubernetesError(status, str(answer.get("reason") or ""), f"{call}: {message}", answer)
-    asked = retry_after or str(error.details.get("retryAfterSeconds") or "")
-    error.retry_after = min(float(asked), LONGEST_RETRY_AFTER) if asked.isdecimal() else None
-    return error

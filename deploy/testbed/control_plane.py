@@ -12,7 +12,6 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from kubernetes.aio import client, config
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from testbed.background import beside
@@ -87,14 +86,8 @@ class ControlPlane:
     @asynccontextmanager
     async def client(self, identity: str = "admin") -> AsyncIterator[Kubernetes]:
         """A connection with the credentials of one identity."""
-        configuration = client.Configuration()
-        configuration.disable_strict_ssl_verification = True
-        await config.load_kube_config(str(self.kubeconfig(identity)), client_configuration=configuration)
-        kubernetes = Kubernetes(configuration)
-        try:
+        async with Kubernetes.connect(str(self.kubeconfig(identity))) as kubernetes:
             yield kubernetes
-        finally:
-            await kubernetes.close()
 
     async def kubectl(self, *arguments: str, stdin: str = "", identity: str = "admin") -> str:
         """Run kubectl and return what it printed. Raises `PartFailedError` with its complaint."""

@@ -93,7 +93,7 @@ def ok(body, **headers):
 def impatient(monkeypatch):
     """Short intervals; the order of calls stays."""
     monkeypatch.setattr(module, "LIST_INTERVAL", 0.01)
-    monkeypatch.setattr(module, "WATCH_SILENCE", 0.2)
+    monkeypatch.setattr(module, "WATCH_TIMEOUT", 0.2)
     monkeypatch.setattr(module, "CALL_TIMEOUT", 5.0)
 
 
