@@ -190,8 +190,8 @@ class Drain(Written):
         size = len(self.wire().model_dump_json())
         if size > LARGEST:
             raise ValueError(
-                f"it takes {size} bytes and travels with every fault: at most {LARGEST}; write patterns, fewer "
-                "or shorter entries"
+                f"it takes {size} bytes and travels with every fault: at most {LARGEST}; write patterns, "
+                "fewer or shorter entries"
             )
         return self
 

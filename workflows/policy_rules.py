@@ -88,7 +88,7 @@ def _ladder(name: str, ladder: Ladder) -> Iterator[Contradiction]:
             yield Contradiction(
                 (*place, rungs.index(ALONE), "rung"),
                 f"{ALONE} stands alone in its ladder: it ends the pods that hold the GPU and leaves the "
-                "node, so that nothing is blocked, drained or returned; give the others a ladder of their own",
+                "node, so that nothing is blocked, drained or returned; give the others their own ladder",
             )
         harm = ALONE if ALONE in rungs else _first_repair(rungs)
         if name == BLOCK_ONLY and harm:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from policy.factories import SMALLEST
 
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.incident import Outcome, Phase
 from gpu_runbooks.workflows.planning import LADDER_OF
-from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH
+from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
+from gpu_runbooks.workflows.policy_drain import Drain, DrainRule
 from gpu_runbooks.workflows.policy_file import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -25,9 +27,17 @@ def test_every_relative_link_leads_to_a_file(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-def test_the_policy_in_the_text_is_valid():
-    (example,) = re.findall(r"```yaml\n(.*?)```", POLICY, re.DOTALL)
+def test_the_policies_in_the_text_are_valid():
+    *parts, example = re.findall(r"```yaml\n(.*?)```", POLICY, re.DOTALL)
     assert load_policy(example).mode == "enforce"
+    restart, protecting = (load_policy(SMALLEST + part) for part in parts)
+    assert restart.faults[0].ladder == RESTART
+    assert protecting.drain == load_policy(SMALLEST).drain  # it spells the default out
+
+
+def test_every_field_of_a_drain_is_explained():
+    named = set(re.findall(r"^\| `(?:drain|rules\[\])\.(\w+)", POLICY, re.MULTILINE))
+    assert named >= {*Drain.model_fields, *DrainRule.model_fields}
 
 
 def test_the_table_of_xids_is_that_of_the_catalogue():

@@ -229,7 +229,7 @@ def test_same_code_of_another_source_is_another_fault():
     [
         (
             "match: {source: xid, code: 13}, application: true, ladder: reset",
-            "faults[0].ladder: an application's fault touches no node: drop `ladder: reset`, or write `ladder: r",
+            "faults[0].ladder: an application's fault touches no node: drop `ladder: reset`, or write",
         ),
         ("match: {source: xid, code: 13}", "write the ladder to climb"),
         ("match: {source: xid}, ladder: reset", "write either `code: 79` or `codes: [79, 95]`"),
