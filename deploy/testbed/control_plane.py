@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from testbed.api_proxy import ApiProxy
 from testbed.background import beside
 from testbed.build import path_of
-from testbed.kubeconfig import write_kubeconfig
+from testbed.kubeconfig import write_kubeconfig, write_redirected
 from testbed.ports import free_port
 from testbed.processes import PartFailedError, Processes
 from testbed.readiness import answers
@@ -47,7 +48,7 @@ class ControlPlane:
         self._processes = processes
         self._tokens = {name: secrets.token_urlsafe(24) for name in STATIC_IDENTITIES}
         self._pki = directory / "pki"
-        self._authority = self._pki / "apiserver.crt"
+        self.authority = self._pki / "apiserver.crt"
         """Certificate that the API server makes for itself."""
         self.url = ""
 
@@ -83,10 +84,25 @@ class ControlPlane:
         """Kubeconfig file of `admin`, or of a role for which `grant` made one."""
         return self.directory / "kubeconfig" / f"{identity}.yaml"
 
+    def kubeconfig_through(self, proxy: ApiProxy, identity: str = "admin") -> Path:
+        """The same identity, reaching the API server by way of a proxy."""
+        direct = self.kubeconfig(identity)
+        port = proxy.url.rpartition(":")[2]
+        return write_redirected(direct, to=direct.with_name(f"{identity}-through-{port}.yaml"), url=proxy.url)
+
     @asynccontextmanager
-    async def client(self, identity: str = "admin") -> AsyncIterator[Kubernetes]:
-        """A connection with the credentials of one identity."""
-        async with Kubernetes.connect(str(self.kubeconfig(identity))) as kubernetes:
+    async def proxy(self) -> AsyncIterator[ApiProxy]:
+        """A proxy before the API server, to inject faults."""
+        async with ApiProxy.start(self.url, self.authority) as proxy:
+            yield proxy
+
+    @asynccontextmanager
+    async def client(
+        self, identity: str = "admin", *, through: ApiProxy | None = None
+    ) -> AsyncIterator[Kubernetes]:
+        """A connection with the credentials of one identity, by way of a proxy where one is given."""
+        kubeconfig = self.kubeconfig_through(through, identity) if through else self.kubeconfig(identity)
+        async with Kubernetes.connect(str(kubeconfig)) as kubernetes:
             yield kubernetes
 
     async def kubectl(self, *arguments: str, stdin: str = "", identity: str = "admin") -> str:
@@ -183,9 +199,7 @@ class ControlPlane:
         port = await self._processes.serve(
             "kube-apiserver",
             command,
-            lambda port: answers(
-                f"https://127.0.0.1:{port}/readyz", headers=admin, authority=self._authority
-            ),
+            lambda port: answers(f"https://127.0.0.1:{port}/readyz", headers=admin, authority=self.authority),
         )
         return f"https://127.0.0.1:{port}"
 
@@ -193,7 +207,7 @@ class ControlPlane:
         await self._start_controller(
             "controller-manager",
             f"--service-account-private-key-file={self._pki / 'service-account.key'}",
-            f"--root-ca-file={self._authority}",
+            f"--root-ca-file={self.authority}",
             "--use-service-account-credentials",
         )
 
@@ -229,7 +243,7 @@ class ControlPlane:
         await self._processes.start("kwok", command, {"KWOK_WORKDIR": str(self.directory / "kwok")})
 
     def _write_kubeconfig(self, name: str, token: str) -> Path:
-        return write_kubeconfig(self.kubeconfig(name), url=self.url, authority=self._authority, token=token)
+        return write_kubeconfig(self.kubeconfig(name), url=self.url, authority=self.authority, token=token)
 
     def _write_static_tokens(self) -> Path:
         rows = [

@@ -21,3 +21,13 @@ def write_kubeconfig(path: Path, *, url: str, authority: Path, token: str) -> Pa
     path.touch(mode=0o600)
     path.write_text(yaml.safe_dump(content, sort_keys=False))
     return path
+
+
+def write_redirected(path: Path, *, to: Path, url: str) -> Path:
+    """Write a copy of a kubeconfig that reaches its cluster at another address."""
+    content = yaml.safe_load(path.read_text())
+    for cluster in content["clusters"]:
+        cluster["cluster"]["server"] = url
+    to.touch(mode=0o600)
+    to.write_text(yaml.safe_dump(content, sort_keys=False))
+    return to
