@@ -11,6 +11,7 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.explanation import explained
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
 from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
@@ -47,23 +48,18 @@ Planner = Callable[[Fault, NodeIdentity, Mapping[str, str], str | None], Plan]
 
 
 def translated(error: KubernetesError) -> ApplicationError:
-    """What the API server's refusal means to the workflow."""
+    """What the API server's refusal means to the workflow, in words for a person."""
+    message = explained(error)
     if error.status == 403:
-        advice = (
-            "Add this verb on this resource to the (Cluster)Role of the cluster worker"
-            if " cannot " in error.message  # RBAC's wording; it names user, verb and resource
-            else "An admission policy or webhook refuses it: see its rules"
-        )
-        return errors.refusal(errors.FORBIDDEN, f"{error.message}. {advice}")
+        return errors.refusal(errors.FORBIDDEN, message)
     if error.status == 404 and error.details.get("kind") == "nodes":
-        return errors.refusal(
-            errors.NODE_NOT_FOUND, f"no such Node, see `kubectl get nodes`: {error.message}"
-        )
-    if error.status in {400, 413, 422}:
-        return errors.refusal(errors.REJECTED, f"the API server rejects the request: {error.message}")
+        return errors.refusal(errors.NODE_NOT_FOUND, message)
+    if error.status in {400, 405, 406, 413, 415, 422}:
+        return errors.refusal(errors.REJECTED, message)
     delay = None if error.retry_after is None else timedelta(seconds=error.retry_after)
-    message = str(error)[: errors.LONGEST_MESSAGE]
-    return ApplicationError(message, type="Kubernetes", next_retry_delay=delay)
+    return ApplicationError(
+        message[: errors.LONGEST_MESSAGE], type=errors.UNAVAILABLE, next_retry_delay=delay
+    )
 
 
 @asynccontextmanager

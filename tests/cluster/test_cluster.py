@@ -84,13 +84,6 @@ def test_what_may_pass_is_tried_again(status):
     assert len(error.message) <= errors.LONGEST_MESSAGE
 
 
-def test_denial_by_a_webhook_is_no_missing_verb():
-    error = translated(KubernetesError(403, "Forbidden", 'admission webhook "guard" denied the request'))
-    assert (error.type, error.non_retryable) == (errors.FORBIDDEN, True)
-    assert "webhook refuses" in error.message
-    assert "Role" not in error.message
-
-
 async def test_heartbeats_go_on_with_the_last_details():
     beats: asyncio.Queue[tuple[object, ...]] = asyncio.Queue()
     environment = ActivityEnvironment()
