@@ -48,7 +48,7 @@ class Temporal(TemporalActivities):
     async def find_holders(self, request: FindHolders) -> Holders:
         """Open incidents of a pool beyond their wait for a slot, by the phase that they show."""
         query = (
-            "WorkflowType = 'NodeRemediation' AND ExecutionStatus = 'Running' "
+            "WorkflowType IN ('NodeRemediation', 'DrainNode') AND ExecutionStatus = 'Running' "
             f"AND RunbookCluster = '{request.cluster}' AND RunbookPool = '{request.pool}'"
         )
         holding = [

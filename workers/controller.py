@@ -7,8 +7,12 @@ from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.manual_runbooks import DrainNode, ReturnNode
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
 from gpu_runbooks.workflows.search_attributes import register
+
+WORKFLOWS = (NodeRemediation, DrainNode, ReturnNode, DisruptionBudget)
+"""Everything that queue `remediation` runs."""
 
 
 async def run(_settings: Settings, stop: asyncio.Event) -> None:
@@ -19,7 +23,10 @@ async def run(_settings: Settings, stop: asyncio.Event) -> None:
     async with asyncio.TaskGroup() as workers:
         workers.create_task(
             run_worker(
-                client, stop, task_queue=REMEDIATION_QUEUE, workflows=[NodeRemediation, DisruptionBudget]
+                client,
+                stop,
+                task_queue=REMEDIATION_QUEUE,
+                workflows=WORKFLOWS,
             )
         )
         workers.create_task(

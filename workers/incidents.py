@@ -28,7 +28,7 @@ from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
 from gpu_runbooks.workflows.incident import Outcome
-from gpu_runbooks.workflows.node_remediation import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.search_attributes import opening
 
 UPDATE_SECONDS = 5.0
@@ -183,7 +183,14 @@ class Incidents:
 def _settles(result: dict[str, Any], report: FaultReport) -> bool:
     """Whether the way that an incident ended is an answer to a fault that still fires."""
     match result.get("outcome"):
-        case Outcome.RETURNED | Outcome.REPLACED | Outcome.RELEASED | Outcome.ABORTED:
+        case (
+            Outcome.RETURNED
+            | Outcome.REPLACED
+            | Outcome.RESTARTED
+            | Outcome.HELD
+            | Outcome.RELEASED
+            | Outcome.ABORTED
+        ):
             return True
         case Outcome.LEFT_ALONE | Outcome.OBSERVED:
             # Another policy may have another answer.

@@ -4,16 +4,17 @@ from datetime import datetime, timedelta
 
 from pydantic import BaseModel
 
-from gpu_runbooks.activities.model.drain import PodBlocker
+from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan
 from gpu_runbooks.activities.model.wire import Wire
-from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident, Outcome, Phase
+from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident, Outcome, Phase, Runbook
 
 
 class Status(BaseModel):
     """Answer of the query `status`."""
 
+    runbook: Runbook
     phase: Phase
     node: str
     target: str
@@ -24,6 +25,7 @@ class Status(BaseModel):
     blocked: bool
     question: str | None
     blockers: list[PodBlocker]
+    overrides: list[PodOverride]
     acts: list[Act]
     outcome: Outcome | None
     reason: str
@@ -48,6 +50,7 @@ class Result(Wire):
 def status(incident: Incident) -> Status:
     """The incident as it is now."""
     return Status(
+        runbook=incident.runbook,
         phase=incident.phase,
         node=incident.plan.identity.name,
         target=incident.target.name,
@@ -57,6 +60,7 @@ def status(incident: Incident) -> Status:
         blocked=incident.blocked,
         question=incident.question,
         blockers=incident.blockers,
+        overrides=incident.overrides,
         acts=incident.acts,
         outcome=incident.outcome,
         reason=incident.reason,
@@ -107,13 +111,33 @@ def live_details(incident: Incident) -> str:
         lines += ["| rung | attempt | result | took | proof |", "|---|---|---|---|---|"]
         lines += [
             f"| {act.rung} | {act.attempt} | {'proven' if act.proven else '**not proven**'} "
-            f"| {_seconds(act.ended - act.started)} | {_cell(act.proof)} |"
+            f"| {_seconds(act.ended - act.started)} | {_cell(act.proof)}{_evidence(act)} |"
             for act in incident.acts
         ]
         lines.append("")
-    lines += [f"- {pod.namespace}/{pod.name}: {pod.message}" for pod in incident.blockers[:10]]
+    if incident.blockers:
+        lines += _blockers(incident.blockers)
     lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
     return "\n".join(lines)
+
+
+def _blockers(pods: list[PodBlocker]) -> list[str]:
+    """Pods that keep the drain from ending, each with its reason."""
+    return [
+        "| pod | workload | reason | since | attempts | what to do |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {pod.namespace}/{pod.name} | {pod.workload} | {pod.reason}"
+            f"{' ' + ', '.join(pod.names) if pod.names else ''} | {_time(pod.since)} | {pod.attempts} "
+            f"| {_cell(pod.message)} |"
+            for pod in pods
+        ),
+        "",
+    ]
+
+
+def _evidence(act: Act) -> str:
+    return f" Evidence {_cell(act.evidence)}" if act.evidence else ""
 
 
 def _how_to_answer(incident: Incident) -> list[str]:
@@ -123,12 +147,19 @@ def _how_to_answer(incident: Incident) -> list[str]:
     repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
     return [
         f"- drain or validate again: `{command} --name retry --input '{word}}}'`",
+        *(_how_to_order(command, word) if incident.blockers else ()),
         *(
             f'- once more: `{command} --name escalate_to --input \'{word}, "rung": "{rung}"}}\'`'
             for rung in repairs
         ),
         f"- end it, blocked: `{command} --name abort --input '{word}}}'`",
     ]
+
+
+def _how_to_order(command: str, word: str) -> tuple[str]:
+    order = f"""{word}, "method": "evict", "pods": ["namespace/name"]}}"""
+    ways = "`evict` despite an annotation, `delete` despite a budget, or `abandon`"
+    return (f"- pods in the way, {ways}: `{command} --name override_drain --input '{order}'`",)
 
 
 def _place(fault: Fault) -> str:

@@ -3,12 +3,17 @@
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from gpu_runbooks.activities.errors import NOT_SENT
+from gpu_runbooks.activities.errors import NOT_SENT, UNAVAILABLE
 
 
 def cause_type(error: ActivityError) -> str:
     """Type of the ApplicationError behind it, one of `activities.errors`; empty for a timeout."""
     return (error.cause.type or "") if isinstance(error.cause, ApplicationError) else ""
+
+
+def had_no_answer(error: ActivityError) -> bool:
+    """Whether an outside system was away, or the worker that talks to it: nothing was refused."""
+    return isinstance(error.cause, ActivityTimeoutError) or cause_type(error) == UNAVAILABLE
 
 
 def was_never_sent(error: ActivityError) -> bool:
@@ -24,7 +29,8 @@ def in_words(error: ActivityError) -> str:
     cause = error.cause
     if isinstance(cause, ActivityTimeoutError):
         kind = cause.type.name.lower().replace("_", "-") if cause.type is not None else "unknown"
-        return f"{error.activity_type} had no answer in time ({kind} timeout)"
+        last = f"; last {cause.cause}" if cause.cause is not None else ""
+        return f"{error.activity_type} had no answer in time ({kind} timeout){last}"
     if isinstance(cause, ApplicationError):
         return f"{error.activity_type}: {cause.message} [{cause.type}]"
     return f"{error.activity_type}: {cause or error}"

@@ -41,8 +41,8 @@ class Released:
 Finding = Clear | Gone | Registered | Rebooted | Released
 
 
-def inspect(target: NodeIdentity, seen: NodeObservation) -> Finding:
-    """Compare what is there with what the incident pinned."""
+def inspect(target: NodeIdentity, seen: NodeObservation, *, blocked: bool = True) -> Finding:
+    """Compare what is there with what the incident pinned; without `blocked` it needs no block of ours."""
     identity = seen.identity
     if identity is None:
         return Gone(f"node {target.name} does not exist any more")
@@ -53,7 +53,7 @@ def inspect(target: NodeIdentity, seen: NodeObservation) -> Finding:
         )
     if identity.uid != target.uid:
         return Registered(identity)
-    if not seen.blocked:
+    if blocked and not seen.blocked:
         return Released(f"our block is not on node {target.name} any more: somebody gave the node back")
     if identity.boot_id != target.boot_id:
         return Rebooted(identity)

@@ -8,13 +8,16 @@ from enum import StrEnum
 
 from pydantic import BaseModel
 
-from gpu_runbooks.activities.model.drain import PodBlocker
+from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""
+
+BLOCKS = 2
+"""Severity of a fault that blocks the node and knows no repair."""
 
 KEPT_FAULTS = 10
 """Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
@@ -24,6 +27,16 @@ LONGEST_PROOF = 500
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
+
+
+class Runbook(StrEnum):
+    """Workflow types of an incident: all the same machine, each with a ladder of its own."""
+
+    REMEDIATE = "NodeRemediation"
+    DRAIN = "DrainNode"
+    """A person takes the node out: block, drain, and hold the block."""
+    RETURN = "ReturnNode"
+    """A person gives the node back: take the block over, validate, return."""
 
 
 class Phase(StrEnum):
@@ -37,6 +50,7 @@ class Phase(StrEnum):
     WAITING_FOR_SLOT = "waiting-for-slot"
     BLOCKING = "blocking"
     DRAINING = "draining"
+    RESTARTING_WORKLOAD = "restarting-workload"
     RESETTING_GPU = "resetting-gpu"
     REBOOTING = "rebooting"
     REPLACING = "replacing"
@@ -53,6 +67,12 @@ class Outcome(StrEnum):
     """Repaired, validated and back in service."""
     REPLACED = "replaced"
     """Its successor is validated and in service."""
+    DRAINED = "drained"
+    """Empty, and blocked until a person gives it back: the end of a runbook `DrainNode`."""
+    RESTARTED = "restarted"
+    """The pods that held the GPU ended, to be made anew by their owners; the node was not touched."""
+    HELD = "held"
+    """A person has the node: the fault is recorded, and the validation before its return decides."""
     LEFT_ALONE = "left-alone"
     """An application's fault: the node was not touched."""
     OBSERVED = "observed"
@@ -77,6 +97,8 @@ class Act(BaseModel):
     proven: bool
     proof: str
     """What was read back, or why there is no proof."""
+    evidence: str = ""
+    """Digest and place of the list that belongs to it."""
     started: datetime
     ended: datetime
 
@@ -92,6 +114,9 @@ class Incident(BaseModel):
     """One node from the first accepted fault until it is back, replaced, or handed to a person."""
 
     cluster: str
+    runbook: Runbook = Runbook.REMEDIATE
+    take_held: bool = False
+    """A person asked for the node although another one holds it."""
     workflow_id: str
     run_id: str
     """First run id: it stays when the run continues as new."""
@@ -109,10 +134,22 @@ class Incident(BaseModel):
     """A request is with the budget: a grant counts only then."""
     slot_held: bool = False
     blocked: bool = False
+    block_rules: list[str] = []
+    """Rules whose reasons the marker is to show."""
+    marker_due: bool = False
+    """A rule joined since the marker was written."""
     drained: bool = False
     """True from a drain that ended `drained` until the next act."""
     drains: int = 0
     """Drains since the last act that did not end `drained`."""
+    draining: datetime | None = None
+    """When the drain that runs was begun."""
+    overrides: list[PodOverride] = []
+    """What operators ordered for pods that stood in the way of a drain."""
+    orders: int = 0
+    """How often an operator ordered something for pods."""
+    workload_faults: list[Fault] = []
+    """Faults of GPUs whose pods are still to be restarted."""
     acts: list[Act] = []
     floor: RungName | None = None
     """An operator's `escalate_to`: nothing milder is tried again."""
@@ -130,6 +167,8 @@ class Incident(BaseModel):
     returned: bool = False
     question: str | None = None
     """Why a person is needed."""
+    unanswered: bool = False
+    """The question is that something had no answer: it is asked again, person or not."""
     blockers: list[PodBlocker] = []
 
     phase: Phase = Phase.OPEN
@@ -139,11 +178,21 @@ class Incident(BaseModel):
 
     @classmethod
     def open(
-        cls, cluster: str, workflow_id: str, run_id: str, report: FaultReport, now: datetime
+        cls,
+        cluster: str,
+        workflow_id: str,
+        run_id: str,
+        report: FaultReport,
+        now: datetime,
+        *,
+        runbook: Runbook = Runbook.REMEDIATE,
+        take_held: bool = False,
     ) -> "Incident":
         """Begin with the first fault. Its toleration counts from when the fault was first seen."""
         return cls(
             cluster=cluster,
+            runbook=runbook,
+            take_held=take_held,
             workflow_id=workflow_id,
             run_id=run_id,
             opened=now,
@@ -152,6 +201,10 @@ class Incident(BaseModel):
             fingerprints=[report.fault.fingerprint],
             target=report.plan.identity,
             not_before=report.fault.first_seen + report.plan.treatment.toleration,
+            block_rules=[report.plan.treatment.rule],
+            workload_faults=[report.fault] if restarts_workload(report.plan.treatment) else [],
+            # Whoever gives a node back says with it that the repair is done: validation decides.
+            repaired=now if runbook is Runbook.RETURN else None,
         )
 
     def join(self, report: FaultReport, now: datetime) -> None:
@@ -166,9 +219,17 @@ class Incident(BaseModel):
         self.faults = [self.faults[0], *[*self.faults[1:], fault][1 - KEPT_FAULTS :]]
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
-        if severity(report.plan.treatment) == 0:
+        rank = severity(report.plan.treatment)
+        if rank == 0:
             return
-        if severity(report.plan.treatment) > severity(self.plan.treatment):
+        if restarts_workload(report.plan.treatment):
+            self.workload_faults = [*self.workload_faults, fault][-KEPT_FAULTS:]
+        elif report.plan.treatment.rule not in self.block_rules:
+            self.block_rules = [*self.block_rules, report.plan.treatment.rule][-KEPT_FAULTS:]
+            self.marker_due = self.blocked
+        if self.runbook is not Runbook.REMEDIATE:
+            self.note(now, f"recorded: a person runs {self.runbook}, and no repair follows from it")
+        elif rank > severity(self.plan.treatment):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
             self.plan = report.plan
             self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
@@ -239,17 +300,28 @@ class Incident(BaseModel):
         ids += [fault.entity.uuid or "" for fault in self.faults]
         return list(dict.fromkeys(name for name in ids if name))
 
+    def measurements(self) -> int:
+        """Number of the next measurement through the agent: no two share a NodeTask."""
+        return self.attempts(RungName.VALIDATE) + self.attempts(RungName.RESTART_WORKLOAD) + 1
+
     def attempts(self, rung: RungName) -> int:
         """Attempts at a rung so far."""
         return sum(act.rung is rung for act in self.acts)
 
 
 def severity(treatment: Treatment) -> int:
-    """0 for a fault that touches no node, 1 for one that only blocks, 2 to 4 by the first repair."""
-    if treatment.application or not treatment.rungs:
+    """0 touches nothing, 1 restarts a workload, 2 only blocks the node, 3 to 5 by the first repair."""
+    if not treatment.rungs:
         return 0
+    if restarts_workload(treatment):
+        return 1
     first = _first_repair(treatment)
-    return 1 if first is None else 2 + REPAIRS.index(first)
+    return BLOCKS if first is None else BLOCKS + 1 + REPAIRS.index(first)
+
+
+def restarts_workload(treatment: Treatment) -> bool:
+    """Whether the pods that hold a GPU are restarted, and the node is left alone."""
+    return any(rung.name is RungName.RESTART_WORKLOAD for rung in treatment.rungs)
 
 
 def _first_repair(treatment: Treatment) -> RungName | None:

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows.incident import REPAIRS, Incident, Outcome, severity
+from gpu_runbooks.workflows.incident import (
+    BLOCKS,
+    REPAIRS,
+    Incident,
+    Outcome,
+    Runbook,
+    restarts_workload,
+    severity,
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +34,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Drain:
+    rung: Rung
+
+
+@dataclass(frozen=True)
+class RestartWorkload:
+    """End the pods that hold the GPU of the evidence, and leave the node alone."""
+
     rung: Rung
 
 
@@ -58,7 +73,9 @@ class Close:
     reason: str
 
 
-Step = Tolerate | HoldSlot | Block | Drain | Repair | Validate | Return | AskOperator | Close
+Step = (
+    Tolerate | HoldSlot | Block | Drain | RestartWorkload | Repair | Validate | Return | AskOperator | Close
+)
 
 
 def next_step(incident: Incident, now: datetime) -> Step:
@@ -68,35 +85,48 @@ def next_step(incident: Incident, now: datetime) -> Step:
     one that did not, or whose validation failed, leads to the next rung. When the ladder has no rung left,
     a person is asked; the block and the slot stay.
     """
+    ended = _ended(incident)
+    if ended is not None:
+        return ended
     treatment = incident.plan.treatment
     rungs = {rung.name: rung for rung in treatment.rungs}
-
-    if incident.outcome is not None:
-        return Close(incident.outcome, incident.reason)
-    if not incident.blocked and not incident.acts:
-        if RungName.BLOCK not in rungs:
-            return Close(Outcome.LEFT_ALONE, f"rule {treatment.rule}: the node is not touched")
-        if not incident.plan.enforce:
-            return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")
-    if incident.returned:
-        replaced = incident.target.instance_id != incident.plan.identity.instance_id
-        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
-
     if now < incident.not_before and not incident.blocked:
         return Tolerate(incident.not_before)
-    if not incident.slot_held:
+    if not incident.slot_held and incident.runbook is not Runbook.RETURN:
         return HoldSlot()
     if incident.question is not None:
         return AskOperator(incident.question)
-    if not incident.blocked:
+    if restarts_workload(treatment):
+        return _restart(incident, rungs[RungName.RESTART_WORKLOAD])
+    if not incident.blocked or incident.marker_due:
         return Block(rungs[RungName.BLOCK])
-    if severity(treatment) == 1 and RungName.DRAIN in rungs and not incident.drained:
+    if severity(treatment) == BLOCKS and RungName.DRAIN in rungs and not incident.drained:
         return _drain(incident, rungs[RungName.DRAIN])
     if incident.validated:
         return Return(rungs[RungName.RETURN])
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
         return Validate(rungs[RungName.VALIDATE])
     return _climb(incident, rungs, now)
+
+
+def _ended(incident: Incident) -> Close | None:
+    """The end of the incident, once there is nothing left to do."""
+    treatment = incident.plan.treatment
+    if incident.outcome is not None:
+        return Close(incident.outcome, incident.reason)
+    if not incident.blocked and not incident.acts:
+        if not treatment.rungs:
+            return Close(Outcome.LEFT_ALONE, f"rule {treatment.rule}: the node is not touched")
+        if not incident.plan.enforce:
+            return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")
+    if incident.returned:
+        replaced = incident.target.instance_id != incident.plan.identity.instance_id
+        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
+    if incident.runbook is Runbook.DRAIN and incident.drained:
+        return Close(Outcome.DRAINED, "empty; blocked until a runbook ReturnNode gives it back")
+    if restarts_workload(treatment) and not incident.workload_faults:
+        return Close(Outcome.RESTARTED, "the pods that held the GPU have ended; the node was not touched")
+    return None
 
 
 def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> Step:
@@ -111,6 +141,12 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     if not incident.drained:
         return _drain(incident, rungs[RungName.DRAIN])
     return Repair(repair, incident.attempts(repair.name) + 1)
+
+
+def _restart(incident: Incident, rung: Rung) -> Step:
+    if incident.drains >= rung.attempts:
+        return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
+    return RestartWorkload(rung)
 
 
 def _drain(incident: Incident, rung: Rung) -> Step:

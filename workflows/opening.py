@@ -1,14 +1,20 @@
-"""The input of `NodeRemediation`: raw JSON from an intake, a person, or the run before."""
+"""The input of a runbook: raw JSON from an intake, a person, or the run before."""
 
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
-from gpu_runbooks.activities.model.plan import FaultReport
+from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.names import incident_id
-from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.incident import Incident, Runbook
 from gpu_runbooks.workflows.operator import wrong_fields
+
+LADDERS = {
+    Runbook.DRAIN: ("drain", (RungName.BLOCK, RungName.DRAIN)),
+    Runbook.RETURN: ("block", (RungName.BLOCK, RungName.VALIDATE, RungName.RETURN)),
+}
+"""Of the runbooks that only people start: the ladder of the policy, and what they climb of it."""
 
 
 class AutomaticStart(BaseModel):
@@ -23,25 +29,29 @@ class ContinuedStart(BaseModel):
     incident: Incident
 
 
-class ManualStart(BaseModel):
-    """Written by a person, so an unknown field is a slip and is refused.
-
-    `{"node": "...", "reason": "...", "operator": "..."}` is enough.
-    """
+class HandStart(BaseModel):
+    """Written by a person, so an unknown field is a slip and is refused: `DrainNode`, `ReturnNode`."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     node: str = Field(min_length=1)
     reason: str = Field(min_length=1, max_length=500)
     operator: str = Field(min_length=1, max_length=100)
+
+
+class ManualStart(HandStart):
+    """A person's start of `NodeRemediation`; node, reason and operator are enough."""
+
     ladder: str | None = None
     """Ladder of the policy; None for that of the rule for manual starts."""
+    take_held: bool = False
+    """Repair the node although a person drained it by hand and holds it."""
 
 
-Start = AutomaticStart | ContinuedStart | ManualStart
+Start = AutomaticStart | ContinuedStart | HandStart
 
 
-def read_start(raw: Any) -> Start:
+def read_start(raw: Any, runbook: Runbook = Runbook.REMEDIATE) -> Start:
     """Read the input.
 
     Raises a non-retryable ApplicationError of type `BadInput` that names each wrong field: a workflow fails
@@ -53,15 +63,33 @@ def read_start(raw: Any) -> Start:
             'the input must be one JSON object, for example {"node": "ip-10-0-0-1.ec2.internal", '
             f'"reason": "ECC errors", "operator": "ana"}}, not {type(raw).__name__}',
         )
-    model: type[Start] = ManualStart
-    if "report" in raw:
-        model = AutomaticStart
-    elif "incident" in raw:
+    model: type[Start] = ManualStart if runbook is Runbook.REMEDIATE else HandStart
+    if "incident" in raw:
         model = ContinuedStart
+    elif "report" in raw and runbook is Runbook.REMEDIATE:
+        model = AutomaticStart
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise refusal(BAD_INPUT, f"bad input of NodeRemediation: {wrong_fields(error)}") from None
+        raise refusal(BAD_INPUT, f"bad input of {runbook}: {wrong_fields(error)}") from None
+
+
+def narrowed(plan: Plan, runbook: Runbook) -> Plan:
+    """The plan with the rungs of this runbook only.
+
+    Raises `BadInput` where the policy's own ladder of that name lacks one of them.
+    """
+    if runbook not in LADDERS:
+        return plan
+    ladder, wanted = LADDERS[runbook]
+    rungs = tuple(rung for rung in plan.treatment.rungs if rung.name in wanted)
+    if missing := [name for name in wanted if name not in {rung.name for rung in rungs}]:
+        raise refusal(
+            BAD_INPUT,
+            f"{runbook} climbs {', '.join(wanted)} of the policy's ladder {ladder!r}, which lacks "
+            f"{', '.join(missing)}: add it there",
+        )
+    return plan.model_copy(update={"treatment": plan.treatment.model_copy(update={"rungs": rungs})})
 
 
 def read_cluster(workflow_id: str, node: str) -> str:

@@ -1,10 +1,12 @@
 """What a person may tell an incident: raw JSON in, a decision with who and why out."""
 
+from collections.abc import Iterable
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
 from gpu_runbooks.activities.model.plan import RungName
 
 
@@ -23,6 +25,14 @@ class Escalation(Word):
     rung: Literal[RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE]
 
 
+class DrainOrder(Word):
+    """A decision for pods that keep a drain from ending."""
+
+    method: OverrideMethod
+    pods: tuple[str, ...] = Field(min_length=1, max_length=100)
+    """Each as `namespace/name` or as UID; `all` for every pod that is shown as a blocker."""
+
+
 Said = TypeVar("Said", bound=Word)
 
 
@@ -36,6 +46,34 @@ def read_escalation(raw: Any) -> Escalation:
     return _read(Escalation, raw)
 
 
+def read_drain_order(raw: Any) -> DrainOrder:
+    """Read `{"operator": ..., "reason": ..., "method": ..., "pods": [...]}`. Raises `BadInput` likewise."""
+    return _read(DrainOrder, raw)
+
+
+def ordered(order: DrainOrder, blockers: Iterable[PodBlocker]) -> tuple[PodOverride, ...]:
+    """The order for each pod that it names.
+
+    Raises `BadInput` for a pod that is no blocker: an order is for what a person has seen, nothing else.
+    """
+    known = {pod.uid: pod for pod in blockers}
+    if not known:
+        raise refusal(BAD_INPUT, "no pod stands in the way of a drain now: there is nothing to order")
+    chosen: dict[str, PodBlocker] = {}
+    for name in order.pods:
+        found = {
+            uid: pod for uid, pod in known.items() if name in {"all", uid, f"{pod.namespace}/{pod.name}"}
+        }
+        if not found:
+            listed = ", ".join(f"{pod.namespace}/{pod.name}" for pod in known.values())
+            raise refusal(BAD_INPUT, f"pod {name!r} does not stand in the way; these do: {listed}")
+        chosen |= found
+    return tuple(
+        PodOverride(uid=uid, method=order.method, operator=order.operator, reason=order.reason)
+        for uid in chosen
+    )
+
+
 def _read(kind: type[Said], raw: Any) -> Said:
     try:
         return kind.model_validate(raw)
@@ -43,7 +81,8 @@ def _read(kind: type[Said], raw: Any) -> Said:
         raise refusal(
             BAD_INPUT,
             f"bad argument: {wrong_fields(error)}; give "
-            '--input \'{"operator": "who", "reason": "why"}\', and for escalate_to "rung" as well',
+            '--input \'{"operator": "who", "reason": "why"}\', for escalate_to "rung" as well, and for '
+            'override_drain "method" (evict, delete or abandon) and "pods" (["namespace/name"] or ["all"])',
         ) from None
 
 

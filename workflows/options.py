@@ -28,11 +28,12 @@ TEMPORAL: dict[str, Any] = {
 
 CLUSTER: dict[str, Any] = {
     "task_queue": CLUSTER_QUEUE,
+    "schedule_to_close_timeout": timedelta(minutes=15),
     "start_to_close_timeout": timedelta(seconds=60),
     "heartbeat_timeout": HEARTBEAT,
     "retry_policy": BRIEFLY,
 }
-"""Reads, block and unblock: tried until the API server answers. Until then nothing else is done."""
+"""Reads, block and unblock: tried while the API server is away; then a person is asked. Nothing else is done."""
 
 LOOK_HOLDS = timedelta(seconds=60)
 """How long a look at the node permits an act: block, boot and machine may be others a minute later."""

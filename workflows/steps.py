@@ -1,40 +1,27 @@
 """The steps of an incident: each does one thing to the node and writes into the incident what it showed."""
 
-import asyncio
 from datetime import datetime, timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
-from gpu_runbooks.activities.errors import (
-    BLOCKED_BY_OTHER,
-    FOR_A_PERSON,
-    NODE_CHANGED,
-    NODE_NOT_FOUND,
-)
-from gpu_runbooks.activities.model.drain import DrainPods
-from gpu_runbooks.activities.model.node import BlockNode, ObserveNode, UnblockNode, UnblockResult
+from gpu_runbooks.activities.errors import FOR_A_PERSON
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
-from gpu_runbooks.activities.names import budget_id
-from gpu_runbooks.workflows import audit, ladder, repairs
-from gpu_runbooks.workflows.failures import cause_type, in_words
-from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
-from gpu_runbooks.workflows.incident import Act, Incident, Outcome, Phase, severity
-from gpu_runbooks.workflows.options import CLUSTER, TEMPORAL, until
-from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
+from gpu_runbooks.workflows import ladder, repairs
+from gpu_runbooks.workflows.blocking import block, clear, unblock
+from gpu_runbooks.workflows.draining import drain, restart_workload
+from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
+from gpu_runbooks.workflows.holding_slot import hold_slot
+from gpu_runbooks.workflows.incident import Incident, Outcome, Phase
+from gpu_runbooks.workflows.recording import enter, record, show
 from gpu_runbooks.workflows.validating import validate
 from gpu_runbooks.workflows.waits import wait_for
-
-ASK_AGAIN = timedelta(minutes=5)
-"""A slot request is sent again so often: the budget may have been restarted since."""
 
 NOT_SENT_PAUSE = timedelta(seconds=15)
 """Before an act that could not be asked for is tried again, behind another look at the node."""
 
-OTHER_OWNER_WAIT = timedelta(minutes=1)
-"""How long to leave a node alone that another incident has blocked, before asking again."""
+ASK_AGAIN = timedelta(minutes=10)
+"""After it an incident asks again by itself what an API that was away did not answer."""
 
 REPAIRS = {
     RungName.RESET_GPU: (Phase.RESETTING_GPU, repairs.reset_gpu),
@@ -55,6 +42,8 @@ async def take(incident: Incident, step: ladder.Step) -> None:
                 await block(incident)
             case ladder.Drain(rung=rung):
                 await drain(incident, rung)
+            case ladder.RestartWorkload(rung=rung):
+                await restart_workload(incident, rung)
             case ladder.Repair():
                 await repair(incident, step)
             case ladder.Validate(rung=rung):
@@ -66,7 +55,8 @@ async def take(incident: Incident, step: ladder.Step) -> None:
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        incident.question = in_words(error)
+        if incident.question is None:
+            incident.question, incident.unanswered = in_words(error), had_no_answer(error)
 
 
 async def tolerate(incident: Incident, moment: datetime) -> None:
@@ -76,110 +66,6 @@ async def tolerate(incident: Incident, moment: datetime) -> None:
     await wait_for(
         lambda: incident.outcome is not None or len(incident.faults) > known, wait, f"wait for {wait}"
     )
-
-
-async def hold_slot(incident: Incident) -> None:
-    """Ask the pool's budget and wait for a while. The next step asks again: either side may be away."""
-    enter(incident, Phase.WAITING_FOR_SLOT)
-    pool, request = incident.plan.pool, slot_request(incident)
-    incident.slot_wanted = True
-    try:
-        await _tell_budget(incident, "request_slot", request)
-    except (ApplicationError, FailureError):
-        await workflow.execute_activity_method(
-            TemporalActivities.ensure_budget,
-            EnsureBudget(cluster=incident.cluster, pool=pool, request=request),
-            summary=f"start the budget of pool {pool} and ask it for a slot",
-            **TEMPORAL,
-        )
-    await wait_for(
-        lambda: incident.slot_held or incident.outcome is not None, ASK_AGAIN, f"slot of pool {pool}"
-    )
-
-
-async def return_slot(incident: Incident) -> None:
-    """Return the slot, or withdraw the request. A budget that is gone has none to return."""
-    if not incident.slot_wanted:
-        return
-    incident.slot_wanted = incident.slot_held = False
-    try:
-        await _tell_budget(incident, "return_slot", slot_request(incident))
-    except (ApplicationError, FailureError) as error:
-        workflow.logger.warning("slot not returned, the budget will find it: %s", error)
-
-
-async def _tell_budget(incident: Incident, signal: str, request: SlotRequest) -> None:
-    """Signal the budget, out of reach of a cancellation: the SDK loses one that meets a signal on its way."""
-    budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, incident.plan.pool))
-    await asyncio.shield(asyncio.create_task(budget.signal(signal, request)))
-
-
-async def block(incident: Incident) -> None:
-    """Taint and cordon the node, unless it is another machine by now or another incident's."""
-    enter(incident, Phase.BLOCKING)
-    started = workflow.now()
-    try:
-        blocked = await workflow.execute_activity_method(
-            ClusterActivities.block_node,
-            BlockNode(
-                identity=incident.target,
-                incident=incident.workflow_id,
-                run_id=incident.run_id,
-                rule=incident.plan.treatment.rule,
-                reason=incident.why(),
-                since=started,
-            ),
-            summary=f"taint and cordon {incident.target.name}",
-            **CLUSTER,
-        )
-    except ActivityError as error:
-        kind = cause_type(error)
-        if kind in {NODE_NOT_FOUND, NODE_CHANGED}:
-            incident.end(Outcome.EXPIRED, in_words(error))
-        elif kind == BLOCKED_BY_OTHER:
-            await return_slot(incident)
-            incident.not_before = workflow.now() + OTHER_OWNER_WAIT
-            incident.note(workflow.now(), f"waiting for the owner of the node: {in_words(error)}")
-        else:
-            raise
-        return
-    incident.blocked = True
-    before = (
-        "somebody had cordoned it before" if blocked.marker.was_unschedulable else "it was schedulable before"
-    )
-    record(
-        incident, RungName.BLOCK, started, proven=True, proof=f"taint, marker and cordon read back; {before}"
-    )
-
-
-async def drain(incident: Incident, rung: Rung) -> None:
-    """Evict all pods of the node and see them gone."""
-    if not await clear(incident, "drain"):
-        return
-    enter(incident, Phase.DRAINING)
-    started = workflow.now()
-    deadline = started + rung.timeout
-    drained = await workflow.execute_activity_method(
-        ClusterActivities.drain_pods,
-        DrainPods(
-            identity=incident.target,
-            incident=incident.workflow_id,
-            run_id=incident.run_id,
-            started=started,
-            deadline=deadline,
-            policy=incident.plan.drain,
-        ),
-        summary=f"evict the pods of {incident.target.name} and see them gone by {deadline:%H:%M:%S} UTC",
-        **until(deadline, started),
-    )
-    incident.drained = drained.outcome == "drained"
-    if drained.outcome != "cancelled":  # the block or the node went away: the next look says which
-        incident.drains = 0 if incident.drained else incident.drains + 1
-    incident.blockers = list(drained.blockers)
-    proof = f"{drained.outcome}: {drained.gone} pods gone, {drained.skipped} skipped"
-    if not incident.drained:
-        proof += f", {drained.blocked_total} left. {drained.message}"
-    record(incident, RungName.DRAIN, started, proven=incident.drained, proof=proof)
 
 
 async def repair(incident: Incident, step: ladder.Repair) -> None:
@@ -253,85 +139,19 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
     """Wait for a person, with block and slot held, and remind at intervals. Never silence."""
     incident.question = step.question
     enter(incident, Phase.NEEDS_OPERATOR)
+    patience, then = incident.plan.operator_reminder, "remind that a person is needed"
+    if incident.unanswered:
+        patience, then = ASK_AGAIN, "ask again what had no answer"
     answered = await wait_for(
-        lambda: incident.question is None or incident.outcome is not None,
-        incident.plan.operator_reminder,
-        "remind that a person is needed",
+        lambda: incident.question is None or incident.outcome is not None, patience, then
     )
+    if not answered and incident.unanswered:
+        incident.note(workflow.now(), f"trying again by itself: {step.question}")
+        incident.question, incident.unanswered = None, False
+        return
     if not answered:
         incident.note(workflow.now(), f"still waiting for a person: {step.question}")
         workflow.logger.warning("node %s needs an operator: %s", incident.target.name, step.question)
-        workflow.set_current_details(audit.live_details(incident))
+        show(incident)
     if incident.blocked and incident.outcome is None:
         await clear(incident, "going on")  # a person may have given the node back meanwhile
-
-
-async def clear(incident: Incident, act: str) -> bool:
-    """Look at the node before an act: same machine, same boot, our block in place.
-
-    Returns False where something else is true, and has the incident say what follows from it.
-    """
-    seen = await workflow.execute_activity_method(
-        ClusterActivities.observe_node,
-        ObserveNode(name=incident.target.name, incident=incident.workflow_id),
-        summary=f"before {act}: same machine, same boot, block in place?",
-        **CLUSTER,
-    )
-    now = workflow.now()
-    match inspect(incident.target, seen):
-        case Gone(reason=reason):
-            incident.end(Outcome.EXPIRED, reason)
-        case Registered(identity=identity):
-            incident.note(now, "the node registered again and lost the block; blocking it again")
-            incident.target, incident.blocked, incident.drained = identity, False, False
-        case Rebooted(identity=identity):
-            incident.note(now, "somebody else rebooted the node: its hardware is validated before any act")
-            incident.refute_repair()
-            incident.target, incident.repaired, incident.drained = identity, now, False
-        case Released(reason=reason):
-            await unblock(incident)
-            incident.blocked = False
-            incident.end(Outcome.RELEASED, reason)
-        case _:
-            return True
-    return False
-
-
-async def unblock(incident: Incident) -> UnblockResult:
-    """Remove what our marker says is ours."""
-    return await workflow.execute_activity_method(
-        ClusterActivities.unblock_node,
-        UnblockNode(identity=incident.target, incident=incident.workflow_id, run_id=incident.run_id),
-        summary=f"remove our block from {incident.target.name}, and only ours",
-        **CLUSTER,
-    )
-
-
-def slot_request(incident: Incident) -> SlotRequest:
-    """What the budget knows of this incident."""
-    return SlotRequest(
-        incident=incident.workflow_id,
-        run_id=incident.run_id,
-        node=incident.plan.identity.name,
-        severity=severity(incident.plan.treatment),
-        limit=incident.plan.budget,
-    )
-
-
-def enter(incident: Incident, phase: Phase) -> None:
-    """Show the phase in the UI's list and in the details. Each change costs one event."""
-    if incident.phase is not phase:
-        incident.phase = phase
-        workflow.upsert_search_attributes([RUNBOOK_PHASE.value_set(phase)])
-    workflow.set_current_details(audit.live_details(incident))
-
-
-def record(incident: Incident, rung: RungName, started: datetime, *, proven: bool, proof: str) -> None:
-    """Record an act, and show it."""
-    attempt = incident.attempts(rung) + 1
-    incident.record(
-        Act(rung=rung, attempt=attempt, proven=proven, proof=proof, started=started, ended=workflow.now())
-    )
-    if rung is RungName.REPLACE:
-        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware())])
-    workflow.set_current_details(audit.live_details(incident))

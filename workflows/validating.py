@@ -21,7 +21,7 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
     task = await run_node_task(
         incident,
         NodeTaskKind.MEASURE,
-        attempt=attempt,
+        attempt=incident.measurements(),
         timeout=rung.timeout,
         summary=f"measure the hardware of {target.name} through its agent",
     )

@@ -21,8 +21,7 @@ from temporalio.worker import Worker
 from gpu_runbooks.activities.model.slot import FindHolders, Holders
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.temporal import Temporal
-from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
-from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workers.controller import WORKFLOWS
 from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
 
 
@@ -87,7 +86,7 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
             Worker(
                 client,
                 task_queue=REMEDIATION_QUEUE,
-                workflows=[NodeRemediation, DisruptionBudget],
+                workflows=WORKFLOWS,
                 max_cached_workflows=cached_workflows,
             ),
             Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster()),

@@ -14,7 +14,13 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
-from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
+from gpu_runbooks.activities.model.drain import (
+    DrainPods,
+    DrainProgress,
+    DrainResult,
+    EvidenceReference,
+    PodBlocker,
+)
 from gpu_runbooks.activities.model.node import (
     BlockMarker,
     BlockNode,
@@ -48,6 +54,8 @@ from gpu_runbooks.activities.model.repair import (
     ReplaceRequested,
 )
 
+EVIDENCE = EvidenceReference(digest="sha256:abc", location="file:///evidence/drain.json", size=10)
+
 
 class World(ClusterActivities, CloudActivities):
     """What each activity answers is an attribute; what was asked is in `calls`, in order."""
@@ -58,7 +66,13 @@ class World(ClusterActivities, CloudActivities):
         self.marker: BlockMarker | None = None
         self.ladder = "reset"
         self.drains: list[str] = []
-        """Outcomes of the coming drains; `drained` when used up."""
+        """Outcomes of the coming drains, `drained` when used up; one that `waits` goes on until cancelled."""
+        self.blockers: tuple[PodBlocker, ...] = ()
+        """What stands in the way of a drain that is blocked or waits."""
+        self.stopped_drains = 0
+        self.drain_requests: list[DrainPods] = []
+        self.holders: tuple[str, ...] | None = ("uid-hung",)
+        """Pods that hold GPU-1, or None where the agent cannot say."""
         self.resets: list[str] = []
         self.reboots: list[str] = []
         """`proven`, `unproven`, `refused`, `forbidden`, `not sent` or `unknown` (the call itself fails)."""
@@ -80,10 +94,13 @@ class World(ClusterActivities, CloudActivities):
                 activity.heartbeat()
                 await asyncio.sleep(0.05)
 
+    def node_has_block(self) -> bool:
+        return self.marker is not None
+
     @property
     def acts(self) -> list[str]:
         """What was done to the node, without the looking."""
-        looking = {"observe", "plan", "delete_task"}
+        looking = {"observe", "plan", "delete_task", "measure"}
         return [call for call in self.calls if call not in looking]
 
     @activity.defn
@@ -106,16 +123,28 @@ class World(ClusterActivities, CloudActivities):
         await self._called("block")
         if request.identity.provider_id != self.node.provider_id:
             raise errors.refusal(errors.NODE_CHANGED, "another machine")
-        if self.marker is not None and self.marker.incident != request.incident:
-            raise errors.refusal(errors.BLOCKED_BY_OTHER, f"blocked by {self.marker.incident}")
+        standing = self.marker
+        if standing is None and request.only_adopt:
+            raise errors.refusal(errors.NOT_BLOCKED, f"node {self.node.name} has no block of ours")
+        if standing is not None and standing.incident != request.incident:
+            raise errors.refusal(errors.BLOCKED_BY_OTHER, f"blocked by {standing.incident}")
+        if (
+            standing is not None
+            and standing.held
+            and standing.run_id != request.run_id
+            and not request.take_held
+        ):
+            raise errors.refusal(errors.HELD, f"held: {', '.join(standing.reasons)}")
+        reasons = dict.fromkeys((*(standing.reasons if standing else ()), request.reason))
         self.marker = BlockMarker(
             incident=request.incident,
             run_id=request.run_id,
-            reasons=(request.reason,),
+            reasons=tuple(reasons),
             since=request.since,
             was_unschedulable=False,
+            held=request.hold or (standing is not None and standing.held),
         )
-        return BlockResult(marker=self.marker, adopted=False)
+        return BlockResult(marker=self.marker, adopted=standing is not None)
 
     @activity.defn
     async def unblock_node(self, request: UnblockNode):  # noqa: ARG002
@@ -124,10 +153,28 @@ class World(ClusterActivities, CloudActivities):
         return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
 
     @activity.defn
-    async def drain_pods(self, request: DrainPods):  # noqa: ARG002
-        await self._called("drain")
+    async def drain_pods(self, request: DrainPods):
+        self.drain_requests.append(request)
+        await self._called("drain" if request.only is None else "restart")
         outcome = self.drains.pop(0) if self.drains else "drained"
-        return DrainResult(outcome=outcome, gone=3 if outcome == "drained" else 0)
+        if outcome == "waits":
+            await self._report_progress(request)
+            try:
+                while True:
+                    activity.heartbeat()
+                    await asyncio.sleep(0.05)
+            finally:
+                self.stopped_drains += 1
+        if outcome == "drained":
+            return DrainResult(outcome=outcome, gone=3, evicted=3, evidence=EVIDENCE)
+        left = self.blockers if outcome == "blocked" else ()
+        return DrainResult(outcome=outcome, blockers=left, blocked_total=len(left))
+
+    async def _report_progress(self, request: DrainPods) -> None:
+        info = activity.info()
+        incident = activity.client().get_workflow_handle(info.workflow_id, run_id=info.workflow_run_id)
+        progress = DrainProgress(started=request.started, remaining=1, gone=2, blockers=self.blockers)
+        await incident.signal("drain_progress", progress)
 
     @activity.defn
     async def run_node_task(self, request: RunNodeTask):
@@ -135,10 +182,12 @@ class World(ClusterActivities, CloudActivities):
             await self._called("reset")
             outcome = self.resets.pop(0) if self.resets else "succeeded"
             return NodeTaskResult(task=f"reset-{request.attempt}", outcome=outcome, message="reset")
-        await self._called("validate")
+        await self._called("validate" if self.node_has_block() else "measure")
         healthy = self.validations.pop(0) if self.validations else True
         gpu = GpuFacts(
             index=0,
+            uuid="GPU-1",
+            pod_uids=self.holders,
             recovery_action=0 if healthy else 2,
             ecc_uncorrected=0,
             remap_pending=False,

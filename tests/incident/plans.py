@@ -20,6 +20,7 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTES = {
     RungName.BLOCK: 2,
     RungName.DRAIN: 30,
+    RungName.RESTART_WORKLOAD: 15,
     RungName.RESET_GPU: 5,
     RungName.REBOOT: 20,
     RungName.REPLACE: 60,
@@ -29,6 +30,7 @@ MINUTES = {
 
 LADDERS = {
     "none": (),
+    "restart": ("restart_workload",),
     "block": ("block", "validate", "return"),
     "drain": ("block", "drain", "validate", "return"),
     "reset": ("block", "drain", "reset_gpu", "reboot", "replace", "validate", "return"),

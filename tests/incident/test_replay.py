@@ -9,14 +9,16 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
-from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
-from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workers.controller import WORKFLOWS
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 
 
 def replayer() -> Replayer:
-    return Replayer(workflows=[NodeRemediation, DisruptionBudget], data_converter=pydantic_data_converter)
+    return Replayer(
+        workflows=WORKFLOWS,
+        data_converter=pydantic_data_converter,
+    )
 
 
 def history(recorded: dict) -> WorkflowHistory:

@@ -20,9 +20,8 @@ from gpu_runbooks.activities.names import (
     budget_id,
 )
 from gpu_runbooks.activities.temporal import Temporal
+from gpu_runbooks.workers.controller import WORKFLOWS
 from gpu_runbooks.workflows.audit import Result, Status
-from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
-from gpu_runbooks.workflows.node_remediation import NodeRemediation
 
 WHOLE_LADDER = {"resets": ["failed"], "reboots": ["unproven"]}
 
@@ -251,7 +250,11 @@ async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_nod
     temporal = Temporal(server)
     asked = [temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents]
     async with (
-        Worker(server, task_queue=REMEDIATION_QUEUE, workflows=[NodeRemediation, DisruptionBudget]),
+        Worker(
+            server,
+            task_queue=REMEDIATION_QUEUE,
+            workflows=WORKFLOWS,
+        ),
         Worker(server, task_queue=CLUSTER_QUEUE, activities=node.cluster()),
         Worker(server, task_queue=TEMPORAL_QUEUE, activities=asked),
     ):

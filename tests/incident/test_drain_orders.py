@@ -1,0 +1,182 @@
+"""A drain that something stands in the way of: what people see, order, and end."""
+
+import pytest
+from incident.conftest import running_workers, until
+from incident.fakes import World
+from incident.plans import T0
+from incident.test_node_remediation import NODE, a_person_is_asked, start, status
+from temporalio.client import WorkflowUpdateFailedError
+
+from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod, PodBlocker, Workload
+
+WORD = {"operator": "ana", "reason": "owner agreed"}
+
+
+def blocker(name: str, reason: BlockerReason = BlockerReason.BUDGET, **changes) -> PodBlocker:
+    fields = {
+        "namespace": "team-blue",
+        "name": name,
+        "uid": f"uid-{name}",
+        "workload": Workload.INFERENCE,
+        "reason": reason,
+        "names": ("web-budget",),
+        "message": "the budget needs 2 healthy pods and has 2: add a replica",
+        "attempts": 4,
+        "since": T0,
+    }
+    return PodBlocker(**(fields | changes))
+
+
+async def shown(handle, *names: str) -> None:
+    """Wait until the status shows just these pods in the way."""
+    seen = set()
+    while seen != set(names):
+        seen = {pod.name for pod in (await status(handle)).blockers}
+
+
+async def order(handle, method="evict", pods=("team-blue/web-1",)) -> str:
+    return await handle.execute_update("override_drain", {**WORD, "method": method, "pods": list(pods)})
+
+
+async def test_the_status_shows_the_pods_in_the_way_while_the_drain_runs(skipping, workers):
+    world = World(drains=["waits"], blockers=[blocker("web-1"), blocker("web-2")])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await shown(handle, "web-1", "web-2")
+        seen = await status(handle)
+        assert (seen.phase, seen.blockers[0].names, seen.blockers[0].attempts) == (
+            "draining",
+            ("web-budget",),
+            4,
+        )
+        await handle.execute_update("abort", WORD)
+        await handle.result()
+
+
+async def test_an_abort_ends_a_drain_at_once(skipping, workers):
+    world = World(drains=["waits"], blockers=[blocker("web-1")])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await shown(handle, "web-1")
+        await handle.execute_update("abort", WORD)
+        assert (await handle.result()).outcome == "aborted"
+    assert world.acts == ["block", "drain"]
+    assert world.marker is not None
+
+
+@pytest.mark.parametrize("method", list(OverrideMethod))
+async def test_an_order_reaches_the_drain_that_runs(skipping, workers, method):
+    world = World(drains=["waits"], blockers=[blocker("web-1"), blocker("web-2")])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await shown(handle, "web-1", "web-2")
+        assert f"{method} team-blue/web-1" in await order(handle, method)
+        assert (await handle.result()).outcome == "returned"
+    before, after = world.drain_requests
+    assert before.overrides == ()
+    (given,) = after.overrides
+    assert (given.uid, given.method, given.operator, given.reason) == (
+        "uid-web-1",
+        method,
+        "ana",
+        "owner agreed",
+    )
+
+
+async def test_an_order_answers_the_question_of_a_drain_that_gave_up(skipping, workers):
+    world = World(drains=["blocked"], blockers=[blocker("web-1"), blocker("web-2")])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await a_person_is_asked(handle)
+        await order(handle, "delete", ["all"])
+        assert (await handle.result()).outcome == "returned"
+    assert {given.uid for given in world.drain_requests[-1].overrides} == {"uid-web-1", "uid-web-2"}
+
+
+async def test_the_latest_order_for_a_pod_counts(skipping):
+    world = World(drains=["blocked", "blocked"], blockers=[blocker("web-1")])
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await a_person_is_asked(handle)
+        await order(handle, "evict", ["uid-web-1"])
+        await until(lambda: len(world.drain_requests) == 2)
+        await a_person_is_asked(handle)
+        await order(handle, "abandon")
+        await handle.result()
+    assert [given.method for given in world.drain_requests[-1].overrides] == ["abandon"]
+
+
+async def test_orders_are_in_the_audit(skipping):
+    world = World(drains=["blocked"], blockers=[blocker("web-1")])
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await a_person_is_asked(handle)
+        await order(handle, "delete")
+        await handle.result()
+        seen = await status(handle)
+        assert [(given.operator, given.reason) for given in seen.overrides] == [("ana", "owner agreed")]
+        described = await skipping.client.get_workflow_handle(NODE).query("__temporal_workflow_metadata")
+    assert "delete of team-blue/web-1 ordered by ana: owner agreed" in described.current_details
+
+
+@pytest.mark.parametrize(
+    ("argument", "complaint"),
+    [
+        ({**WORD, "method": "evict", "pods": ["team-blue/other"]}, "team-blue/web-1"),
+        ({**WORD, "method": "force", "pods": ["all"]}, "method"),
+        ({**WORD, "method": "evict", "pods": []}, "pods"),
+        ({"method": "evict", "pods": ["all"]}, "operator"),
+        ({**WORD, "pods": ["all"]}, "method"),
+    ],
+)
+async def test_an_order_that_fits_nothing_is_refused_and_changes_nothing(skipping, argument, complaint):
+    world = World(drains=["blocked"], blockers=[blocker("web-1")])
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await a_person_is_asked(handle)
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await handle.execute_update("override_drain", argument)
+        assert complaint in str(refused.value.cause)
+        assert (await status(handle)).overrides == []
+        await handle.execute_update("abort", WORD)
+        await handle.result()
+    assert len(world.drain_requests) == 1
+
+
+async def test_no_order_is_taken_where_no_drain_waits(skipping):
+    world = World(replacements=["refused"])
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client, "replace")
+        await a_person_is_asked(handle)
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await order(handle)
+        assert refused.value.cause.type == "NotNow"
+        await handle.execute_update("abort", WORD)
+        await handle.result()
+
+
+async def test_a_cancellation_waits_for_the_drain_to_stop(skipping, workers):
+    world = World(drains=["waits"], blockers=[blocker("web-1")])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await shown(handle, "web-1")
+        await handle.cancel()
+        await until(lambda: world.stopped_drains == 1)
+        seen = await status(handle)
+        assert seen.outcome in {None, "cancelled"}
+    assert world.acts == ["block", "drain"]
+    assert world.marker is not None
+
+
+async def test_the_drain_keeps_its_deadline_and_evidence(skipping):
+    world = World()
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await handle.result()
+        acts = (await status(handle)).acts
+    (request,) = world.drain_requests
+    assert request.run_id
+    assert request.deadline > request.started
+    (drained,) = (act for act in acts if act.rung == "drain")
+    assert "sha256:abc" in drained.evidence
+    assert "3 evicted" in drained.proof

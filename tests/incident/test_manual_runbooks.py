@@ -1,0 +1,160 @@
+"""`DrainNode` and `ReturnNode`: the same machine as an incident's, started by people."""
+
+import asyncio
+
+import pytest
+from incident.conftest import running_workers, until
+from incident.fakes import World
+from incident.plans import T0, fault, report
+from incident.test_node_remediation import NODE, a_person_is_asked, client_time, slots, status
+from incident.test_node_remediation import start as start_incident
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+
+from gpu_runbooks.activities.model.node import BlockMarker
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE
+from gpu_runbooks.workflows.audit import Result
+
+WORD = {"operator": "ana", "reason": "swap a riser"}
+
+
+async def start(client, runbook, workflow_id=NODE, **changes):
+    return await client.start_workflow(
+        runbook,
+        {"node": "n1", **WORD, **changes},
+        id=workflow_id,
+        task_queue=REMEDIATION_QUEUE,
+        result_type=Result,
+    )
+
+
+async def test_a_drain_by_hand_ends_with_the_block_held_and_the_slot_free(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        result = await (await start(skipping.client, "DrainNode")).result()
+        assert result.outcome == "drained"
+        assert world.acts == ["block", "drain"]
+        assert world.marker.held
+        assert "ana" in world.marker.reasons[0]
+        assert (await slots(skipping.client))["holders"] == []
+
+
+async def test_a_fault_of_a_held_node_is_recorded_and_nothing_is_touched(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        done = list(world.acts)
+        handle = await start_incident(skipping.client)
+        result = await handle.result()
+        assert result.outcome == "held"
+        assert "swap a riser" in result.reason
+        assert world.acts == [*done, "block"]  # refused
+        assert world.marker.held
+        assert (await slots(skipping.client))["holders"] == []
+
+
+async def test_a_person_may_take_over_a_held_node(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        result = await (await start(skipping.client, "NodeRemediation", take_held=True)).result()
+        assert result.outcome == "returned"
+        assert world.marker is None
+
+
+async def test_a_return_validates_and_unblocks_without_a_slot(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        result = await (await start(skipping.client, "ReturnNode")).result()
+    assert result.outcome == "returned"
+    assert world.acts == ["block", "drain", "block", "validate", "test_pod", "unblock"]
+    assert world.marker is None
+
+
+async def test_a_node_that_fails_its_validation_is_not_given_back(skipping, workers):
+    world = World(validations=[False])
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        handle = await start(skipping.client, "ReturnNode")
+        await a_person_is_asked(handle)
+        assert world.marker.held
+        assert "unblock" not in world.acts
+        await handle.execute_update("retry", WORD)
+        assert (await handle.result()).outcome == "returned"
+    assert world.acts[-3:] == ["validate", "test_pod", "unblock"]
+
+
+async def test_a_node_without_our_block_is_not_returned(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await (await start(skipping.client, "ReturnNode")).result()
+        assert failed.value.cause.type == "NotBlocked"
+    assert world.acts == ["block"]  # refused
+    assert world.marker is None
+
+
+async def test_a_block_that_an_aborted_incident_left_is_returned(skipping, workers):
+    world = World()
+    world.marker = BlockMarker(
+        incident=NODE, run_id="aborted", reasons=("Xid 79",), since=T0, was_unschedulable=False
+    )
+    async with workers(skipping.client, world):
+        assert (await (await start(skipping.client, "ReturnNode")).result()).outcome == "returned"
+    assert world.marker is None
+
+
+async def test_a_fault_during_a_drain_by_hand_leads_to_no_repair(skipping, workers):
+    world = World(drains=["waits"])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client, "DrainNode")
+        await until(lambda: "drain" in world.calls)
+        now = await client_time(skipping.client)
+        joined = report("replace", of=fault("79", at=now))
+        assert await handle.execute_update("report_fault", joined) == "joined"
+        await handle.execute_update("abort", WORD)
+        assert (await handle.result()).outcome == "aborted"
+    assert world.acts == ["block", "drain"]
+
+
+async def test_a_fault_during_a_return_keeps_the_node_blocked(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        world.pause["test_pod"] = asyncio.Event()
+        handle = await start(skipping.client, "ReturnNode")
+        await until(lambda: "test_pod" in world.calls)
+        now = await client_time(skipping.client)
+        await handle.execute_update("report_fault", report("reset", of=fault("95", at=now)))
+        world.pause["test_pod"].set()
+        await a_person_is_asked(handle)
+        assert "unblock" not in world.acts
+        assert world.marker.held
+        await handle.execute_update("abort", WORD)
+        await handle.result()
+
+
+@pytest.mark.parametrize("runbook", ["DrainNode", "ReturnNode"])
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [({"ladder": "reset"}, "ladder"), ({"operator": ""}, "operator"), ({"node": 1}, "node")],
+)
+async def test_bad_input_is_refused_by_field(skipping, runbook, changes, named):
+    async with running_workers(skipping.client, World()):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await (await start(skipping.client, runbook, **changes)).result()
+    assert isinstance(failed.value.cause, ApplicationError)
+    assert failed.value.cause.type == "BadInput"
+    assert f"{runbook}: field '{named}'" in failed.value.cause.message
+
+
+async def test_the_status_names_the_runbook(skipping):
+    world = World(drains=["blocked"])
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client, "DrainNode")
+        await a_person_is_asked(handle)
+        assert (await status(handle)).runbook == "DrainNode"
+        await handle.execute_update("retry", WORD)
+        assert (await handle.result()).outcome == "drained"
+    assert world.acts == ["block", "drain", "drain"]

@@ -1,0 +1,158 @@
+"""The steps around our block: put it on the node, look whether it stands, and take it off."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.errors import (
+    BLOCKED_BY_OTHER,
+    HELD,
+    NODE_CHANGED,
+    NODE_NOT_FOUND,
+    NOT_BLOCKED,
+    refusal,
+)
+from gpu_runbooks.activities.model.node import (
+    BlockNode,
+    BlockResult,
+    NodeObservation,
+    ObserveNode,
+    UnblockNode,
+    UnblockResult,
+)
+from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.workflows.failures import cause_type, in_words
+from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
+from gpu_runbooks.workflows.holding_slot import return_slot
+from gpu_runbooks.workflows.incident import Incident, Outcome, Phase, Runbook
+from gpu_runbooks.workflows.options import CLUSTER
+from gpu_runbooks.workflows.recording import enter, record
+
+OTHER_OWNER_WAIT = timedelta(minutes=1)
+"""How long to leave a node alone that another incident has blocked, before asking again."""
+
+
+async def block(incident: Incident) -> None:
+    """Taint and cordon the node, unless it is another machine by now, or somebody else's."""
+    if incident.marker_due:
+        await _mark(incident)
+        return
+    enter(incident, Phase.BLOCKING)
+    started = workflow.now()
+    try:
+        blocked = await _put_block(incident, only_adopt=incident.runbook is Runbook.RETURN)
+    except ActivityError as error:
+        kind = cause_type(error)
+        if kind in {NODE_NOT_FOUND, NODE_CHANGED}:
+            incident.end(Outcome.EXPIRED, in_words(error))
+        elif kind == HELD:
+            incident.end(Outcome.HELD, in_words(error))
+        elif kind == NOT_BLOCKED:
+            raise refusal(NOT_BLOCKED, in_words(error)) from None
+        elif kind == BLOCKED_BY_OTHER:
+            await return_slot(incident)
+            incident.not_before = workflow.now() + OTHER_OWNER_WAIT
+            incident.note(workflow.now(), f"waiting for the owner of the node: {in_words(error)}")
+        else:
+            raise
+        return
+    incident.blocked = True
+    before = (
+        "somebody had cordoned it before" if blocked.marker.was_unschedulable else "it was schedulable before"
+    )
+    stood = "our block stood already" if blocked.adopted else "taint, marker and cordon read back"
+    record(incident, RungName.BLOCK, started, proven=True, proof=f"{stood}; {before}")
+
+
+async def _mark(incident: Incident) -> None:
+    """Add the reason of a fault that joined to the marker of the block that stands."""
+    if not await clear(incident, "adding a reason to the block"):
+        return
+    incident.marker_due = False
+    try:
+        await _put_block(incident, only_adopt=True)
+    except ActivityError as error:
+        if cause_type(error) != NOT_BLOCKED:  # given back this very moment: the next look says so
+            raise
+
+
+async def _put_block(incident: Incident, *, only_adopt: bool) -> BlockResult:
+    by_hand = incident.runbook is not Runbook.REMEDIATE
+    return await workflow.execute_activity_method(
+        ClusterActivities.block_node,
+        BlockNode(
+            identity=incident.target,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            rule=incident.plan.treatment.rule,
+            reason=incident.why(),
+            since=workflow.now(),
+            hold=incident.runbook is Runbook.DRAIN,
+            take_held=by_hand or incident.take_held,
+            only_adopt=only_adopt,
+        ),
+        summary=f"taint and cordon {incident.target.name}: {incident.why()}"[:200],
+        **CLUSTER,
+    )
+
+
+async def unblock(incident: Incident) -> UnblockResult:
+    """Remove what our marker says is ours."""
+    return await workflow.execute_activity_method(
+        ClusterActivities.unblock_node,
+        UnblockNode(identity=incident.target, incident=incident.workflow_id, run_id=incident.run_id),
+        summary=f"remove our block from {incident.target.name}, and only ours",
+        **CLUSTER,
+    )
+
+
+async def clear(incident: Incident, act: str) -> bool:
+    """Look at the node before an act: same machine, same boot, our block in place.
+
+    Returns False where something else is true, and has the incident say what follows from it.
+    """
+    seen = await _look(incident, f"before {act}: same machine, same boot, block in place?")
+    now = workflow.now()
+    match inspect(incident.target, seen):
+        case Gone(reason=reason):
+            incident.end(Outcome.EXPIRED, reason)
+        case Registered(identity=identity):
+            incident.note(now, "the node registered again and lost the block; blocking it again")
+            incident.target, incident.blocked, incident.drained = identity, False, False
+        case Rebooted(identity=identity):
+            incident.note(now, "somebody else rebooted the node: its hardware is validated before any act")
+            incident.refute_repair()
+            incident.target, incident.repaired, incident.drained = identity, now, False
+        case Released(reason=reason):
+            await unblock(incident)
+            incident.blocked = False
+            incident.end(Outcome.RELEASED, reason)
+        case _:
+            return True
+    return False
+
+
+async def still_there(incident: Incident, act: str) -> bool:
+    """Look whether a node that is not to be touched is still the machine and the boot of the fault."""
+    seen = await _look(incident, f"before {act}: same machine, same boot?")
+    match inspect(incident.target, seen, blocked=False):
+        case Gone(reason=reason):
+            incident.end(Outcome.EXPIRED, reason)
+        case Registered(identity=identity):
+            incident.target = identity
+        case Rebooted():
+            incident.end(Outcome.EXPIRED, "the node was rebooted since: what hung there is over")
+        case _:
+            return True
+    return False
+
+
+async def _look(incident: Incident, question: str) -> NodeObservation:
+    return await workflow.execute_activity_method(
+        ClusterActivities.observe_node,
+        ObserveNode(name=incident.target.name, incident=incident.workflow_id),
+        summary=question,
+        **CLUSTER,
+    )

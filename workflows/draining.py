@@ -1,0 +1,157 @@
+"""The two steps that have pods leave: of the whole node, or those that hold one GPU."""
+
+import asyncio
+import contextlib
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityCancellationType
+
+from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
+from gpu_runbooks.activities.model.node_task import NodeTaskKind
+from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.workflows.blocking import clear, still_there
+from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
+from gpu_runbooks.workflows.incident import Incident, Phase
+from gpu_runbooks.workflows.options import until
+from gpu_runbooks.workflows.policy_drain import longest_wait
+from gpu_runbooks.workflows.recording import enter, record
+from gpu_runbooks.workflows.repairs import run_node_task
+
+
+async def drain(incident: Incident, rung: Rung) -> None:
+    """Have all pods leave the node, as policy says for each, and see them gone."""
+    if not await clear(incident, "drain"):
+        return
+    enter(incident, Phase.DRAINING)
+    started = workflow.now()
+    drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")
+    if drained is None:
+        return
+    incident.drained = drained.outcome == "drained"
+    _count(incident, drained)
+    record(
+        incident,
+        RungName.DRAIN,
+        started,
+        proven=incident.drained,
+        proof=_proof(drained),
+        evidence=_evidence(drained),
+    )
+
+
+async def restart_workload(incident: Incident, rung: Rung) -> None:
+    """End the pods that hold the GPUs of the faults, with the care of a drain, and leave all others."""
+    if not await still_there(incident, "restarting a workload"):
+        return
+    enter(incident, Phase.RESTARTING_WORKLOAD)
+    started, faults = workflow.now(), list(incident.workload_faults)
+    measured = await run_node_task(
+        incident,
+        NodeTaskKind.MEASURE,
+        attempt=incident.measurements(),
+        timeout=rung.timeout,
+        summary=f"ask the agent of {incident.target.name} which pods hold the GPU",
+    )
+    try:
+        pods = pods_holding(measured.facts, faults)
+    except HoldersUnknownError as error:
+        incident.question = f"{error} (measurement {measured.outcome}: {measured.message})"
+        return
+    drained: DrainResult | None = DrainResult(outcome="drained", message="no pod holds the GPU any more")
+    if pods:
+        drained = await _have_pods_leave(incident, rung, f"restart the {len(pods)} pods on the GPU", pods)
+    if drained is None:
+        return
+    proven = drained.outcome == "drained"
+    if proven:
+        incident.workload_faults = [fault for fault in incident.workload_faults if fault not in faults]
+    _count(incident, drained)
+    record(
+        incident,
+        RungName.RESTART_WORKLOAD,
+        started,
+        proven=proven,
+        proof=_proof(drained),
+        evidence=_evidence(drained),
+    )
+
+
+async def _have_pods_leave(
+    incident: Incident, rung: Rung, what: str, only: tuple[str, ...] | None = None
+) -> DrainResult | None:
+    """The drain's result; None where a person's word ended it: an abort, or an order for a pod."""
+    started, orders = workflow.now(), incident.orders
+    deadline = started + rung.timeout + longest_wait(incident.plan.drain)
+    incident.draining = started
+    draining = workflow.start_activity_method(
+        ClusterActivities.drain_pods,
+        DrainPods(
+            identity=incident.target,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            started=started,
+            deadline=deadline,
+            policy=incident.plan.drain,
+            overrides=tuple(incident.overrides),
+            only=only,
+        ),
+        summary=f"{what}, and see the pods gone by {deadline:%H:%M:%S} UTC",
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        **until(deadline, started),
+    )
+
+    def interrupted() -> bool:
+        return incident.outcome is not None or incident.orders > orders
+
+    try:
+        await workflow.wait_condition(lambda: draining.done() or interrupted())
+        if not draining.done():
+            draining.cancel()
+        result: DrainResult = await draining
+        return result
+    except (ActivityError, asyncio.CancelledError) as error:
+        if not is_cancelled_exception(error):
+            raise
+        if workflow.cancellation_reason() is None and interrupted():
+            return None
+        # Cancelled as a whole: no eviction may come after the incident says that it ended.
+        draining.cancel()
+        with contextlib.suppress(ActivityError, asyncio.CancelledError):
+            await draining
+        raise
+    finally:
+        incident.draining = None
+
+
+def _count(incident: Incident, drained: DrainResult) -> None:
+    incident.blockers = list(drained.blockers)
+    if drained.outcome != "cancelled":  # the block or the node went away: the next look says which
+        incident.drains = 0 if drained.outcome == "drained" else incident.drains + 1
+
+
+def _proof(drained: DrainResult) -> str:
+    """What the drain showed: counts, and where pods are left, how many and why."""
+    ways = {
+        "evicted": drained.evicted,
+        "completed by themselves": drained.completed,
+        "checkpointed first": drained.checkpointed,
+        "deleted by order": drained.deleted,
+    }
+    how = ", ".join(f"{count} {way}" for way, count in ways.items() if count)
+    text = f"{drained.outcome}: {drained.gone} pods gone" + (f" ({how})" if how else "")
+    if drained.skipped:
+        text += f", {drained.skipped} belong to the node"
+    if drained.abandoned:
+        text += f", {drained.abandoned} abandoned by order"
+    if drained.outcome != "drained":
+        text += f", {drained.blocked_total} left"
+    return f"{text}. {drained.message}" if drained.message else text
+
+
+def _evidence(drained: DrainResult) -> str:
+    kept = drained.evidence
+    if kept is None:
+        return ""
+    return f"{kept.digest} ({kept.size} bytes) " + (kept.location or f"not kept: {kept.problem}")

@@ -1,0 +1,65 @@
+"""The steps around the slot: ask the pool's budget for it, and give it back."""
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ApplicationError, FailureError
+
+from gpu_runbooks.activities.contracts import TemporalActivities
+from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
+from gpu_runbooks.activities.names import budget_id
+from gpu_runbooks.workflows.incident import Incident, Phase, severity
+from gpu_runbooks.workflows.options import TEMPORAL
+from gpu_runbooks.workflows.recording import enter
+from gpu_runbooks.workflows.waits import wait_for
+
+ASK_AGAIN = timedelta(minutes=5)
+"""A slot request is sent again so often: the budget may have been restarted since."""
+
+
+async def hold_slot(incident: Incident) -> None:
+    """Ask the pool's budget and wait for a while. The next step asks again: either side may be away."""
+    enter(incident, Phase.WAITING_FOR_SLOT)
+    pool, request = incident.plan.pool, slot_request(incident)
+    incident.slot_wanted = True
+    try:
+        await _tell_budget(incident, "request_slot", request)
+    except (ApplicationError, FailureError):
+        await workflow.execute_activity_method(
+            TemporalActivities.ensure_budget,
+            EnsureBudget(cluster=incident.cluster, pool=pool, request=request),
+            summary=f"start the budget of pool {pool} and ask it for a slot",
+            **TEMPORAL,
+        )
+    await wait_for(
+        lambda: incident.slot_held or incident.outcome is not None, ASK_AGAIN, f"slot of pool {pool}"
+    )
+
+
+async def return_slot(incident: Incident) -> None:
+    """Return the slot, or withdraw the request. A budget that is gone has none to return."""
+    if not incident.slot_wanted:
+        return
+    incident.slot_wanted = incident.slot_held = False
+    try:
+        await _tell_budget(incident, "return_slot", slot_request(incident))
+    except (ApplicationError, FailureError) as error:
+        workflow.logger.warning("slot not returned, the budget will find it: %s", error)
+
+
+async def _tell_budget(incident: Incident, signal: str, request: SlotRequest) -> None:
+    """Signal the budget, out of reach of a cancellation: the SDK loses one that meets a signal on its way."""
+    budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, incident.plan.pool))
+    await asyncio.shield(asyncio.create_task(budget.signal(signal, request)))
+
+
+def slot_request(incident: Incident) -> SlotRequest:
+    """What the budget knows of this incident."""
+    return SlotRequest(
+        incident=incident.workflow_id,
+        run_id=incident.run_id,
+        node=incident.plan.identity.name,
+        severity=severity(incident.plan.treatment),
+        limit=incident.plan.budget,
+    )

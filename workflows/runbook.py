@@ -1,0 +1,136 @@
+"""The life of an incident, whatever runbook it runs: open, one step after the other, close."""
+
+import asyncio
+from typing import Any
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from gpu_runbooks.activities.contracts import ClusterActivities
+    from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+    from gpu_runbooks.activities.model.fault import Fault, FaultSource
+    from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
+    from gpu_runbooks.activities.names import BLOCK_ANNOTATION
+    from gpu_runbooks.workflows import audit, steps
+    from gpu_runbooks.workflows.failures import cause_type, in_words
+    from gpu_runbooks.workflows.holding_slot import return_slot
+    from gpu_runbooks.workflows.incident import Incident, Outcome, Phase, Runbook
+    from gpu_runbooks.workflows.ladder import Close, next_step
+    from gpu_runbooks.workflows.messages import IncidentMessages
+    from gpu_runbooks.workflows.opening import (
+        LADDERS,
+        ContinuedStart,
+        HandStart,
+        ManualStart,
+        narrowed,
+        read_cluster,
+        read_start,
+    )
+    from gpu_runbooks.workflows.options import CLUSTER
+    from gpu_runbooks.workflows.recording import enter
+    from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
+
+
+class IncidentLife(IncidentMessages):
+    """Base of the runbooks: one incident on one node, from its first fault to its end."""
+
+    _runbook = Runbook.REMEDIATE
+
+    async def _climb(self, raw: Any) -> audit.Result:
+        """Take the next step until the ladder says that the incident is over."""
+        incident = self._incident = await self._open(raw)
+        try:
+            while not isinstance(step := next_step(incident, workflow.now()), Close):
+                await steps.take(incident, step)
+                if workflow.cancellation_reason() is not None:
+                    raise asyncio.CancelledError  # a cancellation that met something on its way is not lost
+                await self._continue_when_long(incident)
+            return await self._close(incident, step)
+        except (Exception, asyncio.CancelledError) as error:
+            # Continuing as new is no end, and an evicted run cannot act: neither is caught here.
+            await self._leave(incident, error)
+            raise
+
+    async def _open(self, raw: Any) -> Incident:
+        """Read the input, plan where nobody did, and show who or what began the incident."""
+        start = read_start(raw, self._runbook)
+        info = workflow.info()
+        if isinstance(start, ContinuedStart):
+            return start.incident
+        if isinstance(start, HandStart):
+            read_cluster(info.workflow_id, start.node)
+            report = await self._plan(start)
+        else:
+            report = start.report  # of an intake
+        cluster = read_cluster(info.workflow_id, report.plan.identity.name)
+        if report.plan.cluster != cluster:
+            right = info.workflow_id.replace(f"/{cluster}/", f"/{report.plan.cluster}/")
+            raise refusal(
+                BAD_INPUT, f"this is cluster {report.plan.cluster!r}: start it with --workflow-id {right}"
+            )
+        workflow.upsert_search_attributes(
+            [pair.key.value_set(pair.value) for pair in opening(cluster, report.plan, report.fault)]
+        )
+        return Incident.open(
+            cluster,
+            info.workflow_id,
+            info.first_execution_run_id,
+            report,
+            workflow.now(),
+            runbook=self._runbook,
+            take_held=isinstance(start, ManualStart) and start.take_held,
+        )
+
+    async def _plan(self, start: HandStart) -> FaultReport:
+        now = workflow.now()
+        fault = Fault(
+            source=FaultSource.MANUAL,
+            code="manual",
+            summary=start.reason,
+            first_seen=now,
+            last_seen=now,
+            fingerprint=f"manual/{workflow.info().run_id}",
+            reporter=start.operator,
+        )
+        ladder = start.ladder if isinstance(start, ManualStart) else LADDERS[self._runbook][0]
+        try:
+            plan = await workflow.execute_activity_method(
+                ClusterActivities.plan_incident,
+                PlanIncident(node=start.node, fault=fault, ladder=ladder),
+                summary=f"read node {start.node} and the policy",
+                **CLUSTER,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            # Said by the workflow itself: a person reads the first line of a failure.
+            raise refusal(cause_type(error) or BAD_INPUT, in_words(error)) from None
+        return FaultReport(fault=fault, plan=narrowed(plan, self._runbook))
+
+    async def _continue_when_long(self, incident: Incident) -> None:
+        if workflow.info().is_continue_as_new_suggested():
+            await workflow.wait_condition(workflow.all_handlers_finished)
+            workflow.continue_as_new({"incident": incident.model_dump(mode="json")})
+
+    async def _close(self, incident: Incident, step: Close) -> audit.Result:
+        incident.end(step.outcome, step.reason)
+        await return_slot(incident)
+        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])
+        enter(incident, Phase.CLOSED)
+        return audit.result(incident, step.outcome, step.reason)
+
+    async def _leave(self, incident: Incident, error: BaseException) -> None:
+        """Cancelled or failed: the block stays, since nobody validated the node. The slot does not."""
+        if is_cancelled_exception(error):
+            outcome, why = Outcome.CANCELLED, workflow.cancellation_reason() or "no reason given"
+        else:
+            outcome, why = Outcome.FAILED, str(error)
+        if incident.phase in {Phase.BLOCKING, Phase.RETURNING}:
+            left = f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
+        else:
+            left = "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
+        incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
+        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(outcome)])
+        enter(incident, Phase.CLOSED)
+        await return_slot(incident)
