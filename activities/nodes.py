@@ -61,6 +61,11 @@ def marker_of(node: Object) -> BlockMarker | None:
     return BlockMarker.model_validate_json(text) if text else None
 
 
+def is_held_from(marker: BlockMarker, run_id: str) -> bool:
+    """A person holds the node by another run: without their word this run may not have it."""
+    return marker.held and marker.run_id != run_id
+
+
 def taints_of(node: Object) -> list[Object]:
     return list((node.get("spec") or {}).get("taints") or ())
 
@@ -96,8 +101,12 @@ def allocatable(node: Object, resource: str) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() else None
 
 
-def observe(node: Object | None, incident: str) -> NodeObservation:
-    """What the Node shows to this incident; `identity=None` for a Node that does not exist."""
+def observe(node: Object | None, incident: str, run_id: str = "") -> NodeObservation:
+    """What the Node shows to this incident; `identity=None` for a Node that does not exist.
+
+    An incident id is a node's name, so an earlier run may have left a marker that names this incident. With a
+    run id the node counts as blocked only by the marker of that run; without one, by that of any run.
+    """
     if node is None:
         return NodeObservation(identity=None)
     try:
@@ -109,6 +118,7 @@ def observe(node: Object | None, incident: str) -> NodeObservation:
         ready=readiness(node),
         blocked=marker is not None
         and marker.incident == incident
+        and run_id in {"", marker.run_id}
         and is_unschedulable(node)
         and any(is_our_taint(taint) for taint in taints_of(node)),
         marker=marker,

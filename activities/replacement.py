@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.block import blocking_patch
+from gpu_runbooks.activities.block_state import blocking_patch, marker_for
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity
+from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
 from gpu_runbooks.activities.model.repair import ClaimReplacement, ReplacementProof
 from gpu_runbooks.activities.nodes import (
     NODES,
     allocatable,
     annotations_of,
     identity_of,
-    is_unschedulable,
+    is_held_from,
     marker_of,
     observe,
     readiness,
@@ -77,31 +77,28 @@ def is_candidate(node: Object, request: ClaimReplacement) -> bool:
         marker = marker_of(node)
     except ValueError:
         return False
-    if marker is not None and marker.incident != request.incident:
+    if marker is not None and (marker.incident != request.incident or is_held_from(marker, request.run_id)):
         return False
     return annotations_of(node).get(names.REPLACES_ANNOTATION) in {None, request.incident}
 
 
 def is_claimed(node: Object, request: ClaimReplacement) -> bool:
-    """Claim and block of this incident stand."""
+    """Claim and block of this run of the incident stand: only the run that is in the marker can unblock."""
     ours = annotations_of(node).get(names.REPLACES_ANNOTATION) == request.incident
-    return ours and observe(node, request.incident).blocked
+    return ours and observe(node, request.incident, request.run_id).blocked
 
 
 def claiming_patch(node: Object, request: ClaimReplacement, now: datetime) -> dict[str, Any]:
-    """Merge patch that claims and blocks exactly this version of the Node.
-
-    A cordon under our own earlier claim is ours, unless that claim found it there.
-    """
-    standing = marker_of(node)
-    marker = BlockMarker(
+    """Merge patch that claims and blocks exactly this version of the Node, as any block is made."""
+    wanted = BlockNode(
+        identity=identity_of(node),
         incident=request.incident,
         run_id=request.run_id,
-        reasons=(request.reason,),
+        rule=request.rule,
+        reason=request.reason,
         since=now,
-        was_unschedulable=is_unschedulable(node) and (standing is None or standing.was_unschedulable),
     )
-    patch = blocking_patch(node, marker, request.rule)
+    patch = blocking_patch(node, marker_for(node, wanted, marker_of(node)), request.rule)
     patch["metadata"]["annotations"][names.REPLACES_ANNOTATION] = request.incident
     return patch
 

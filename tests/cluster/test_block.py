@@ -77,7 +77,8 @@ async def test_own_block_is_adopted_with_what_was_there_before(admin, kubernetes
     again = await block(kubernetes, block_request(identity, run_id="run-2", reason="another"))
     assert again.adopted
     assert again.marker.was_unschedulable
-    assert (again.marker.reasons, again.marker.run_id) == (first.marker.reasons, "run-2")
+    assert again.marker.reasons == (*first.marker.reasons, "another")
+    assert (again.marker.run_id, again.marker.since) == ("run-2", first.marker.since)
 
 
 async def test_adopting_repairs_a_block_that_lost_a_part(admin, kubernetes, blocked):
