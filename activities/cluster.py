@@ -36,6 +36,7 @@ from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import AwaitReboot, ClaimReplacement, RebootProof, ReplacementProof
 from gpu_runbooks.activities.node_tasks import delete_node_task, run_node_task
 from gpu_runbooks.activities.nodes import NODES, identity_of, observe
+from gpu_runbooks.activities.own_node import hand_over, refuse_own_node
 from gpu_runbooks.activities.reboot_proof import await_reboot
 from gpu_runbooks.activities.replacement import claim_replacement
 from gpu_runbooks.activities.test_pod import run_test_pod
@@ -83,12 +84,19 @@ class Cluster(ClusterActivities):
     """Needs a connection with the cluster worker's role, the policy, and the namespace of the NodeTasks."""
 
     def __init__(
-        self, kubernetes: Kubernetes, plan: Planner, namespace: str, *, own_pod_uid: str = ""
+        self,
+        kubernetes: Kubernetes,
+        plan: Planner,
+        namespace: str,
+        *,
+        own_pod_uid: str = "",
+        own_node: str = "",
     ) -> None:
         self._kubernetes = kubernetes
         self._plan = plan
         self._namespace = namespace
         self._own_pod_uid = own_pod_uid
+        self._own_node = own_node
 
     @activity.defn
     async def plan_incident(self, request: PlanIncident) -> Plan:
@@ -104,6 +112,7 @@ class Cluster(ClusterActivities):
 
     @activity.defn
     async def block_node(self, request: BlockNode) -> BlockResult:
+        refuse_own_node(request.identity.name, self._own_node, _attempt())
         async with _refusals_translated(), beating():
             return await block(self._kubernetes, request)
 
@@ -114,6 +123,8 @@ class Cluster(ClusterActivities):
 
     @activity.defn
     async def drain_pods(self, request: DrainPods) -> DrainResult:
+        # The node is blocked by now: if nobody else comes, better drain it all but ourselves than nothing.
+        hand_over(request.identity.name, self._own_node, _attempt())
         async with _refusals_translated(), beating() as beat:
             return await drain(self._kubernetes, request, own_pod_uid=self._own_pod_uid, beat=beat)
 

@@ -14,7 +14,13 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Work on the queue `cluster` until `stop` is set."""
     plan = planner(settings, read_policy(settings))
     async with Kubernetes.connect() as kubernetes:
-        cluster = Cluster(kubernetes, plan, settings.namespace, own_pod_uid=settings.pod_uid)
+        cluster = Cluster(
+            kubernetes,
+            plan,
+            settings.namespace,
+            own_pod_uid=settings.pod_uid,
+            own_node=settings.node_name,
+        )
         await run_worker(
             await connect(),
             stop,

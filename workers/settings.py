@@ -33,10 +33,14 @@ class Settings(BaseSettings):
     """File with the bearer token that Alertmanager sends. Without it the intake listens on loopback only."""
 
     node_name: str = ""
-    """Node of this agent, from the downward API (agent only)."""
+    """Node that this Pod runs on, from the downward API. The agent works for it; the cluster-worker leaves
+    acts on it to a worker elsewhere."""
 
     boot_id_file: Path = Path("/proc/sys/kernel/random/boot_id")
     """Where the agent reads the boot id of its machine."""
 
     sysfs: Path = Path("/sys")
     """Where the agent counts EFA devices."""
+
+    proc: Path = Path("/proc")
+    """Where the agent looks up the pods of processes: the host's, so its pod has the host's PID namespace."""
