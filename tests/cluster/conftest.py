@@ -15,6 +15,7 @@ from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Kubernet
 from gpu_runbooks.activities.model.drain import DrainPods, DrainPolicy
 from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
 from gpu_runbooks.activities.nodes import identity_of
+from testbed.api_proxy import ApiProxy
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node
 
@@ -77,14 +78,33 @@ async def kubernetes(installed: ControlPlane) -> AsyncIterator[Kubernetes]:
 
 
 @pytest.fixture
+async def proxy(installed: ControlPlane) -> AsyncIterator[ApiProxy]:
+    """A proxy before the API server: it counts calls, and injects faults."""
+    async with installed.proxy() as running:
+        yield running
+
+
+@pytest.fixture
+async def faulty(
+    installed: ControlPlane, kubernetes: Kubernetes, proxy: ApiProxy
+) -> AsyncIterator[Kubernetes]:
+    """A connection with the rights of the cluster worker, by way of the proxy."""
+    async with installed.client("cluster-worker", through=proxy) as connection:
+        yield connection
+
+
+@pytest.fixture
 async def make_node(admin: Kubernetes) -> AsyncIterator[NodeFactory]:
     """Makes Ready nodes, each with an instance of its own, and removes them in the end."""
     made = []
 
-    async def make(*, pool: str = "", spec: dict[str, Any] | None = None) -> Object:
+    async def make(
+        *, pool: str = "", spec: dict[str, Any] | None = None, labels: dict[str, str] | None = None
+    ) -> Object:
         name = f"gpu-{uuid.uuid4().hex[:8]}"
         body = gpu_node(name, f"i-{uuid.uuid4().hex[:17]}", pool=pool or f"pool-{name}")
         body["spec"] |= {"taints": [KEEP_OTHERS_OFF]} | (spec or {})
+        body["metadata"]["labels"] |= labels or {}
         await admin.request("POST", "/api/v1/nodes", body=body)
         made.append(name)
         return await until(admin, "/api/v1/nodes", name, _is_ready)
