@@ -64,6 +64,10 @@ class World(ClusterActivities, CloudActivities):
         self.calls: list[str] = []
         self.node = identity()
         self.marker: BlockMarker | None = None
+        self.reasons: list[tuple[str, ...]] = []
+        """Of the marker, after each block."""
+        self.back = True
+        """What was away is there again, where a test makes something be away."""
         self.ladder = "reset"
         self.drains: list[str] = []
         """Outcomes of the coming drains, `drained` when used up; one that `waits` goes on until cancelled."""
@@ -144,6 +148,7 @@ class World(ClusterActivities, CloudActivities):
             was_unschedulable=False,
             held=request.hold or (standing is not None and standing.held),
         )
+        self.reasons.append(self.marker.reasons)
         return BlockResult(marker=self.marker, adopted=standing is not None)
 
     @activity.defn
