@@ -7,6 +7,8 @@ import pytest
 import yaml
 from policy.factories import SMALLEST
 
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.incident import Outcome, Phase
@@ -63,6 +65,13 @@ def test_every_phase_and_outcome_is_explained():
     rows = "".join(re.findall(r"^\|([^|]+)\|", OPERATING, re.MULTILINE))
     named = set(re.findall(r"`([\w-]+)`", rows))
     assert named >= {*Phase, *Outcome} - {Phase.OPEN}  # nothing but the plan has been made in it
+
+
+def test_every_reason_and_order_of_a_drain_is_explained():
+    page = (ROOT / "docs" / "draining.md").read_text()
+    rows = "".join(re.findall(r"^\|([^|]+)\|", page, re.MULTILINE))
+    assert set(re.findall(r"`([\w-]+)`", rows)) == {*BlockerReason, *OverrideMethod}
+    assert all(name in page for name in (names.CHECKPOINT_REQUESTED_ANNOTATION, names.CHECKPOINTED_ANNOTATION))
 
 
 def test_the_receiver_in_the_readme_is_yaml():
