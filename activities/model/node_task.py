@@ -54,9 +54,13 @@ class GpuFacts(Facts):
     nvlinks_active: int | None = None
     nvlinks: int | None = None
     processes: int | None = None
-    """Processes that hold the device."""
+    """Processes that hold the device, for compute or for graphics."""
     pod_uids: tuple[str, ...] | None = Field(default=None, max_length=64)
-    """Pods that these processes belong to, by their cgroups; None where a process could not be placed."""
+    """Pods that these processes belong to, by their cgroups. A static pod has the UID that its kubelet gave,
+    which is not the one of its Pod object. None where nobody knows who holds the device."""
+    host_processes: int | None = None
+    """Those that belong to no pod, such as daemons of the driver. None where one could not be placed: it may
+    be of a pod that is not listed."""
 
 
 class HardwareFacts(Facts):

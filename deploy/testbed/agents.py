@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from testbed import gpus
+from testbed import gpu_processes, gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready
 from testbed.processes import PartFailedError, Processes
@@ -47,11 +47,24 @@ class Machine:
     def sysfs(self) -> Path:
         return self.directory / "sys"
 
+    @property
+    def proc(self) -> Path:
+        """Processes of the machine that hold GPUs."""
+        return self.directory / "proc"
+
     def assemble(self, node: str) -> None:
         """A healthy machine with all its GPUs and EFA interfaces."""
         for number in range(EFA_INTERFACES):
             (self.sysfs / "class" / "infiniband" / f"efa_{number}").mkdir(parents=True)
+        self.proc.mkdir()
         gpus.write_state(self.gpus, gpus.healthy_gpus(node=f"{node}.{self.uid}"))
+
+    def hold(self, gpu_uuid: str, pod_uid: str | None = None) -> int:
+        """Let a process of a pod that runs, or of none, hold a GPU. Returns its pid.
+
+        It ends with its pod or at the next boot. Raises `ValueError` where no GPU has this UUID.
+        """
+        return gpu_processes.hold(self.gpus, self.proc, gpu_uuid, pod_uid)
 
     def power_cycle(self) -> None:
         """What a reboot cures: a hung driver, lost GPUs, pending repairs; not a bank without spare rows."""
@@ -64,9 +77,12 @@ class Machine:
                 ecc_uncorrected=0,
                 remap_pending=0,
                 pids=(),
+                graphics_pids=(),
             )
             for gpu in state.gpus
         )
+        shutil.rmtree(self.proc)
+        self.proc.mkdir()
         gpus.write_state(self.gpus, replace(state, gpus=cured, init=0, hang=()))
 
 
@@ -103,8 +119,9 @@ class Agents:
         await self._stop(node)
 
     async def follow(self, kubernetes: Kubernetes) -> None:
-        """Keep the machines in step with the Nodes. Goes on until it is cancelled."""
+        """Keep the machines in step with the Nodes and Pods. Goes on until it is cancelled."""
         async with asyncio.TaskGroup() as boots:
+            boots.create_task(self._end_processes(kubernetes))
             async for objects in kubernetes.follow("/api/v1/nodes", label_selector=POOL_SELECTOR):
                 nodes = {node["metadata"]["name"]: node for node in objects.values()}
                 for name, machine in list(self._machines.items()):
@@ -113,6 +130,16 @@ class Agents:
                 for name, node in nodes.items():
                     if await self._keep_in_step(name, node):
                         boots.create_task(self._boot(name))
+
+    async def _end_processes(self, kubernetes: Kubernetes) -> None:
+        """Let go of the GPUs for each pod that ended or went away."""
+        lived: set[str] = set()
+        async for pods in kubernetes.follow("/api/v1/pods"):
+            live = {uid for uid, pod in pods.items() if pod["status"].get("phase") in {"Pending", "Running"}}
+            for uid in lived - live:
+                for machine in self._machines.values():
+                    gpu_processes.end_pod(machine.gpus, machine.proc, uid)
+            lived = live
 
     async def _keep_in_step(self, name: str, node: Object) -> bool:
         """Bring one machine in step. Returns whether its agent is due to start, since the machine booted."""
@@ -172,6 +199,7 @@ class Agents:
             "GPU_RUNBOOKS_NODE_NAME": node,
             "GPU_RUNBOOKS_BOOT_ID_FILE": str(machine.boot_id),
             "GPU_RUNBOOKS_SYSFS": str(machine.sysfs),
+            "GPU_RUNBOOKS_PROC": str(machine.proc),
         }
 
     async def _stop(self, node: str) -> None:

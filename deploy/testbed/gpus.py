@@ -79,6 +79,8 @@ class GpuState:
     nvlinks_active: int | Refuses = NVLINKS
     nvlinks: int | Refuses = NVLINKS
     pids: tuple[int, ...] | Refuses = ()
+    """Compute processes. `gpu_processes.hold` adds one together with its cgroup."""
+    graphics_pids: tuple[int, ...] | Refuses = ()
 
 
 @dataclass(frozen=True)
@@ -215,8 +217,15 @@ def _value(text: str) -> int | Refuses:
     return Refuses(int(text[1:])) if text.startswith("!") else int(text)
 
 
+def _pids_text(pids: tuple[int, ...] | Refuses) -> str:
+    return _text(pids) if isinstance(pids, Refuses) else ",".join(map(str, pids))
+
+
+def _pids(text: str) -> tuple[int, ...] | Refuses:
+    return Refuses(int(text[1:])) if text.startswith("!") else tuple(map(int, filter(None, text.split(","))))
+
+
 def _fields(gpu: GpuState) -> dict[str, str]:
-    pids = gpu.pids
     return {
         "uuid": gpu.uuid,
         "pci": gpu.pci_address,
@@ -227,13 +236,13 @@ def _fields(gpu: GpuState) -> dict[str, str]:
         "failed": _text(gpu.remap_failed),
         "active": _text(gpu.nvlinks_active),
         "links": _text(gpu.nvlinks),
-        "pids": _text(pids) if isinstance(pids, Refuses) else ",".join(map(str, pids)),
+        "pids": _pids_text(gpu.pids),
+        "graphics": _pids_text(gpu.graphics_pids),
     }
 
 
 def _gpu(line: str) -> GpuState:
     fields = dict(pair.split("=", 1) for pair in line.split())
-    pids = fields["pids"]
     return GpuState(
         uuid=fields["uuid"],
         pci_address=fields["pci"],
@@ -244,7 +253,6 @@ def _gpu(line: str) -> GpuState:
         remap_failed=_value(fields["failed"]),
         nvlinks_active=_value(fields["active"]),
         nvlinks=_value(fields["links"]),
-        pids=Refuses(int(pids[1:]))
-        if pids.startswith("!")
-        else tuple(map(int, filter(None, pids.split(",")))),
+        pids=_pids(fields["pids"]),
+        graphics_pids=_pids(fields["graphics"]),
     )

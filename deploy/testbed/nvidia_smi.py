@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _reset(path: Path, state: NodeGpus, named: Sequence[GpuState]) -> int:
-    if busy := [gpu for gpu in named if gpu.pids or state.reset == ResetAnswer.BUSY]:
+    busy_anyway = state.reset == ResetAnswer.BUSY
+    if busy := [gpu for gpu in named if gpu.pids or gpu.graphics_pids or busy_anyway]:
         print("The following GPUs could not be reset:")
         for gpu in busy:
             print(f"  GPU {gpu.pci_address}: In use by another client")

@@ -46,6 +46,14 @@ def sysfs(tmp_path):
 
 
 @pytest.fixture
+def proc(tmp_path):
+    """The host's processes: none holds a GPU at first."""
+    path = tmp_path / "proc"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
 def boot_id_file(tmp_path):
     path = tmp_path / "boot_id"
     path.write_text("boot-1\n")
@@ -53,8 +61,8 @@ def boot_id_file(tmp_path):
 
 
 @pytest.fixture
-def nvml(state, sysfs, boot_id_file):
+def nvml(state, sysfs, proc, boot_id_file):
     assert state.exists()
-    session = Nvml(sysfs, boot_id_file)
+    session = Nvml(sysfs, proc, boot_id_file)
     yield session
     session.close()

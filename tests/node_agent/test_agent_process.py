@@ -35,7 +35,7 @@ async def own(control_plane, admin):
 
 
 @pytest.fixture
-def start(own, state, sysfs, boot_id_file):
+def start(own, state, sysfs, proc, boot_id_file):
     """Starts an agent as a cluster would, with the library found by its name; it is gone with the context."""
     boot_id_file.write_text(own.boot_id)
     variables = {
@@ -44,6 +44,7 @@ def start(own, state, sysfs, boot_id_file):
         "KUBECONFIG": str(own.kubeconfig),
         "GPU_RUNBOOKS_NODE_NAME": own.name,
         "GPU_RUNBOOKS_SYSFS": str(sysfs),
+        "GPU_RUNBOOKS_PROC": str(proc),
         "GPU_RUNBOOKS_BOOT_ID_FILE": str(boot_id_file),
     }
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, count_efa_interfaces
+from testbed.gpu_processes import end_pod, hold
 from testbed.gpus import (
     Presence,
     Refuses,
@@ -15,7 +16,10 @@ from testbed.gpus import (
     write_efa_interfaces,
 )
 
-NOT_SUPPORTED, DRIVER_NOT_LOADED = Refuses(3), 9
+NOT_SUPPORTED, UNKNOWN, DRIVER_NOT_LOADED = Refuses(3), Refuses(999), 9
+HELD_BY = ["processes", "pod_uids", "host_processes"]
+POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
+OTHER_POD = "3b1e6f0a-1c2d-4e3f-9a8b-7c6d5e4f3a2b"
 
 
 def test_a_healthy_node_answers_for_everything(nvml):
@@ -54,13 +58,48 @@ def test_what_is_wrong_is_told(nvml, state):
         ("ecc_uncorrected", ["ecc_uncorrected"]),
         ("remap_pending", ["remap_pending", "remap_failed"]),
         ("nvlinks", ["nvlinks", "nvlinks_active"]),
-        ("pids", ["processes"]),
+        ("pids", HELD_BY),
     ],
 )
 def test_an_unanswered_question_is_none_and_the_others_stay(nvml, state, asked, told):
     healthy = nvml.measure().facts.gpus[0].model_dump()
     change_gpu(state, 0, **{asked: NOT_SUPPORTED})
     assert nvml.measure().facts.gpus[0].model_dump() == {**healthy, **dict.fromkeys(told)}
+
+
+def test_the_pods_and_the_daemons_that_hold_a_gpu_are_told_apart(nvml, state, proc):
+    gpus = healthy_gpus()
+    hold(state, proc, gpus[2].uuid, POD)
+    hold(state, proc, gpus[2].uuid, POD)
+    hold(state, proc, gpus[2].uuid, OTHER_POD)
+    hold(state, proc, gpus[2].uuid, None)
+    hold(state, proc, gpus[3].uuid, OTHER_POD)
+    held, shared, free = nvml.measure().facts.gpus[2:5]
+    assert (held.processes, held.pod_uids, held.host_processes) == (4, (POD, OTHER_POD), 1)
+    assert (shared.processes, shared.pod_uids, shared.host_processes) == (1, (OTHER_POD,), 0)
+    assert (free.processes, free.pod_uids, free.host_processes) == (0, (), 0)
+    end_pod(state, proc, OTHER_POD)
+    held, free = nvml.measure().facts.gpus[2:4]
+    assert (held.processes, held.pod_uids, held.host_processes) == (3, (POD,), 1)
+    assert (free.processes, free.pod_uids) == (0, ())
+
+
+def test_a_process_of_two_lists_is_one_and_graphics_alone_holds_a_gpu_too(nvml, state, proc):
+    pid = hold(state, proc, healthy_gpus()[0].uuid, POD)
+    change_gpu(state, 0, graphics_pids=(pid,))
+    change_gpu(state, 1, graphics_pids=(pid,))
+    both, graphics = nvml.measure().facts.gpus[:2]
+    assert (both.processes, both.pod_uids) == (graphics.processes, graphics.pod_uids) == (1, (POD,))
+
+
+def test_a_gpu_without_graphics_is_known_and_one_that_does_not_tell_is_not(nvml, state, proc):
+    hold(state, proc, healthy_gpus()[0].uuid, POD)
+    change_gpu(state, 0, graphics_pids=NOT_SUPPORTED)
+    gpu = nvml.measure().facts.gpus[0]
+    assert (gpu.processes, gpu.pod_uids, gpu.host_processes) == (1, (POD,), 0)
+    change_gpu(state, 0, graphics_pids=UNKNOWN)
+    gpu = nvml.measure().facts.gpus[0]
+    assert (gpu.processes, gpu.pod_uids, gpu.host_processes) == (None, None, None)
 
 
 def test_a_missing_gpu_is_not_counted(nvml, state):

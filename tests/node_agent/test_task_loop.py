@@ -12,9 +12,11 @@ from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Resetter
 from gpu_runbooks.workers.node_agent.tasks import TaskLoop
 from testbed.control_plane import NAMESPACE
+from testbed.gpu_processes import hold
 from testbed.gpus import ResetAnswer, change_gpu, change_node, healthy_gpus, read_state
 
 SICK = 3
+POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
 UUID = healthy_gpus()[SICK].uuid
 
 
@@ -99,13 +101,16 @@ async def test_a_validation_reports_all_that_was_measured(admin, own, start, nvm
     assert HardwareFacts.model_validate(status["facts"]) == measured
 
 
-async def test_a_validation_of_a_sick_gpu_fails_with_the_facts(admin, own, start, state):
+async def test_a_validation_of_a_sick_gpu_fails_with_the_facts(admin, own, start, state, proc):
     change_gpu(state, SICK, remap_failed=1)
+    hold(state, proc, UUID, POD)
     async with start():
         status = await end_of(admin, await create_task(admin, own, "Measure"))
     assert status["phase"] == "Failed"
     assert status["message"].startswith("RowRemapFailed")
-    assert HardwareFacts.model_validate(status["facts"]).gpus[SICK].remap_failed is True
+    gpu = HardwareFacts.model_validate(status["facts"]).gpus[SICK]
+    assert gpu.remap_failed is True
+    assert (gpu.processes, gpu.pod_uids, gpu.host_processes) == (1, (POD,), 0)
 
 
 async def test_a_hung_driver_fails_validation_and_reset_without_facts(admin, own, start, state):

@@ -19,7 +19,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """
     if not settings.node_name:
         raise ValueError("GPU_RUNBOOKS_NODE_NAME is not set: the agent must know its node (downward API)")
-    probe = Probe(Nvml(settings.sysfs, settings.boot_id_file))
+    probe = Probe(Nvml(settings.sysfs, settings.proc, settings.boot_id_file))
     async with Kubernetes.connect() as kubernetes:
         health = HealthLoop(kubernetes, node=settings.node_name, probe=probe)
         tasks = TaskLoop(

@@ -11,6 +11,7 @@ from typing import Any
 import pynvml
 
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
+from gpu_runbooks.workers.node_agent.pod_cgroups import UNKNOWN, holders
 
 AMAZON_PCI_VENDOR = "0x1d0f"
 
@@ -43,8 +44,9 @@ class Nvml:
     An open session holds the device files, so it must be closed before a reset. Not safe for two threads.
     """
 
-    def __init__(self, sysfs: Path, boot_id_file: Path) -> None:
+    def __init__(self, sysfs: Path, proc: Path, boot_id_file: Path) -> None:
         self._sysfs = sysfs
+        self._proc = proc
         self._boot_id_file = boot_id_file
         self._open = False
         self._doubtful = False
@@ -110,7 +112,8 @@ class Nvml:
             return GpuFacts(index=index)
         pci = self._ask(pynvml.nvmlDeviceGetPciInfo, handle)
         remapped = self._ask(pynvml.nvmlDeviceGetRemappedRows, handle)
-        processes = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        pids = self._pids(handle)
+        held_by = UNKNOWN if pids is None else holders(self._proc, pids)
         links = self._links(handle)
         return GpuFacts(
             index=index,
@@ -127,8 +130,21 @@ class Nvml:
             remap_failed=None if remapped is None else bool(remapped[3]),
             nvlinks_active=sum(links) if links else None,
             nvlinks=len(links) if links else None,
-            processes=None if processes is None else len(processes),
+            processes=None if pids is None else len(pids),
+            pod_uids=held_by.pod_uids,
+            host_processes=held_by.host_processes,
         )
+
+    def _pids(self, handle: Any) -> set[int] | None:
+        """Processes that hold the GPU, those in its MIG instances too: NVML gives root the sum of them.
+
+        None where the driver does not tell.
+        """
+        compute = self._ask(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        graphics = self._ask(_graphics_processes, handle)
+        if compute is None or graphics is None:
+            return None
+        return {process.pid for process in (*compute, *graphics)}
 
     def _recovery_action(self, handle: Any) -> int | None:
         """Field 230, driver 570 and later. Each field has a return code beside that of the call."""
@@ -154,6 +170,14 @@ class Nvml:
         known = len(self._identities) == count
         uuid, pci_address = self._identities[index] if known else (None, None)
         return GpuFacts(index=index, uuid=uuid, pci_address=pci_address)
+
+
+def _graphics_processes(handle: Any) -> list[Any]:
+    """None where the GPU has no graphics at all."""
+    try:
+        return list(pynvml.nvmlDeviceGetGraphicsRunningProcesses(handle))
+    except pynvml.NVMLError_NotSupported:
+        return []
 
 
 def count_efa_interfaces(sysfs: Path) -> int | None:

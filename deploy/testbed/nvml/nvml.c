@@ -9,7 +9,7 @@
  *   init 0                      what nvmlInitWithFlags returns (9: driver not loaded)
  *   hang nvmlDeviceGetCount_v2  this call returns only when the line is gone; may be repeated
  *   gpu uuid=GPU-... pci=0000:53:00 presence=present recovery=0 ecc=0 pending=0 failed=0 active=18 links=18
- *       pids=                   all on one line
+ *       pids= graphics=         all on one line; pids of compute processes and of graphics processes
  *
  * presence is present, missing (not counted) or lost (counted, every call returns 15). A value of the form
  * !N makes the call behind it return N (3: not supported). Other words belong to the stand-in nvidia-smi.
@@ -30,12 +30,15 @@ enum { MAX_GPUS = 64, MAX_PIDS = 32, TEXT = 96 };
 /* A number, or the return code that the call gives instead. */
 typedef struct { int code; unsigned value; } answer_t;
 
+/* The processes of one kind. */
+typedef struct { answer_t count; unsigned pids[MAX_PIDS]; } processes_t;
+
 typedef struct {
     char uuid[TEXT];
     unsigned domain, bus, device;
     enum { PRESENT, MISSING, LOST } presence;
-    answer_t recovery, ecc, pending, failed, active, links, processes;
-    unsigned pids[MAX_PIDS];
+    answer_t recovery, ecc, pending, failed, active, links;
+    processes_t compute, graphics;
 } gpu_t;
 
 typedef struct {
@@ -73,12 +76,12 @@ static answer_t parse_answer(const char *text) {
     return answer;
 }
 
-static void parse_pids(gpu_t *gpu, char *text) {
+static void parse_pids(processes_t *processes, char *text) {
     char *rest = NULL;
-    gpu->processes = parse_answer(text[0] == '!' ? text : "0");
+    processes->count = parse_answer(text[0] == '!' ? text : "0");
     if (text[0] == '!') return;
     for (char *pid = strtok_r(text, ",", &rest); pid; pid = strtok_r(NULL, ",", &rest))
-        if (gpu->processes.value < MAX_PIDS) gpu->pids[gpu->processes.value++] = (unsigned)atoi(pid);
+        if (processes->count.value < MAX_PIDS) processes->pids[processes->count.value++] = (unsigned)atoi(pid);
 }
 
 static void parse_gpu(gpu_t *gpu, char *fields) {
@@ -98,7 +101,8 @@ static void parse_gpu(gpu_t *gpu, char *fields) {
         else if (!strcmp(field, "failed")) gpu->failed = parse_answer(value);
         else if (!strcmp(field, "active")) gpu->active = parse_answer(value);
         else if (!strcmp(field, "links")) gpu->links = parse_answer(value);
-        else if (!strcmp(field, "pids")) parse_pids(gpu, value);
+        else if (!strcmp(field, "pids")) parse_pids(&gpu->compute, value);
+        else if (!strcmp(field, "graphics")) parse_pids(&gpu->graphics, value);
     }
 }
 
@@ -269,17 +273,27 @@ int nvmlDeviceGetNvLinkState(void *handle, unsigned link, unsigned *active) {
     return gpu->active.code;
 }
 
+static int tell_processes(const processes_t *held, unsigned *count, process_info_t *processes) {
+    if (held->count.code) return held->count.code;
+    unsigned room = *count;
+    *count = held->count.value;
+    if (!held->count.value) return SUCCESS;
+    if (!processes || room < held->count.value) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < held->count.value; i++)
+        processes[i] = (process_info_t){.pid = held->pids[i], .used_memory = 1ULL << 30};
+    return SUCCESS;
+}
+
 int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, process_info_t *processes) {
     state_t state;
     gpu_t *gpu;
     int code = enter_gpu(&state, __func__, handle, &gpu);
-    if (code) return code;
-    if (gpu->processes.code) return gpu->processes.code;
-    unsigned room = *count;
-    *count = gpu->processes.value;
-    if (!gpu->processes.value) return SUCCESS;
-    if (!processes || room < gpu->processes.value) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < gpu->processes.value; i++)
-        processes[i] = (process_info_t){.pid = gpu->pids[i], .used_memory = 1ULL << 30};
-    return SUCCESS;
+    return code ? code : tell_processes(&gpu->compute, count, processes);
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, process_info_t *processes) {
+    state_t state;
+    gpu_t *gpu;
+    int code = enter_gpu(&state, __func__, handle, &gpu);
+    return code ? code : tell_processes(&gpu->graphics, count, processes);
 }
