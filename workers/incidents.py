@@ -177,10 +177,10 @@ class Incidents:
             return False
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id, result_type=dict)
         result = await handle.result(follow_runs=False, rpc_timeout=READ_TIMEOUT)
-        return report.fault.fingerprint in result.get("fingerprints", ()) and _settles(result, report)
+        return report.fault.fingerprint in result.get("fingerprints", ()) and settles(result, report)
 
 
-def _settles(result: dict[str, Any], report: FaultReport) -> bool:
+def settles(result: dict[str, Any], report: FaultReport) -> bool:
     """Whether the way that an incident ended is an answer to a fault that still fires."""
     match result.get("outcome"):
         case (
