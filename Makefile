@@ -41,6 +41,10 @@ binaries: setup ## Build the testbed's Kubernetes and Alertmanager (minutes the 
 demo: binaries ## Show five faults repaired on real parts; KEEP=1 leaves everything running
 	@python -m testbed demo $(if $(KEEP),--keep)
 
+.PHONY: bench-drain
+bench-drain: binaries ## Measure our drain against kubectl's (4 minutes); JSON=FILE writes the figures as well
+	@python -m testbed bench-drain $(if $(JSON),--json '$(JSON)')
+
 .PHONY: testbed-up
 testbed-up: binaries ## Start the testbed and leave it running
 	@python -m testbed up

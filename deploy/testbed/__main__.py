@@ -1,10 +1,12 @@
-"""Command line of the testbed: `python -m testbed build | up | demo | down`."""
+"""Command line of the testbed: `python -m testbed build | up | demo | bench-drain | down`."""
 
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from testbed import running
 from testbed.build import BinaryMissingError, BuildFailedError, build_missing
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     up.add_argument("--nodes", type=int, default=8, help="GPU nodes of the pool (default: 8)")
     show = commands.add_parser("demo", help="show five faults and their repairs")
     show.add_argument("--keep", action="store_true", help="leave everything running")
+    bench = commands.add_parser("bench-drain", help="measure our drain against kubectl's")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     commands.add_parser("down", help="stop the testbeds that were left running")
     asked = parser.parse_args(arguments)
     try:
@@ -32,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if asked.command == "demo":
             return _demo(keep=asked.keep)
+        if asked.command == "bench-drain":
+            return _bench_drain(asked.json)
         return _up(asked.nodes) if asked.command == "up" else _down()
     except (
         BinaryMissingError,
@@ -52,6 +58,20 @@ def _demo(*, keep: bool) -> int:
         return await demo(starter, keep=keep)
 
     return run_detached(show)
+
+
+def _bench_drain(output: Path | None) -> int:
+    # here, so that `build` needs neither boto3 nor Temporal
+    from testbed.bench_drain import bench_drain  # noqa: PLC0415
+    from testbed.bench_drains import DrainFailedError  # noqa: PLC0415
+
+    try:
+        return asyncio.run(bench_drain(output))
+    except DrainFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
 
 
 def _up(nodes: int) -> int:

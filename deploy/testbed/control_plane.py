@@ -6,7 +6,7 @@ product's roles are ServiceAccounts whose tokens the API server mints.
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -43,9 +43,12 @@ TOKEN_SECONDS = 24 * 3600
 class ControlPlane:
     """A running control plane. `kubeconfig("admin")` may do everything."""
 
-    def __init__(self, directory: Path, processes: Processes) -> None:
+    def __init__(
+        self, directory: Path, processes: Processes, *, api_server_flags: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
         self._processes = processes
+        self._api_server_flags = api_server_flags
         self._tokens = {name: secrets.token_urlsafe(24) for name in STATIC_IDENTITIES}
         self._pki = directory / "pki"
         self.authority = self._pki / "apiserver.crt"
@@ -194,6 +197,7 @@ class ControlPlane:
                 "--service-cluster-ip-range=10.96.0.0/16",
                 # the endpoint of `kubernetes.default` may not be a loopback address
                 "--endpoint-reconciler-type=none",
+                *self._api_server_flags,
             ]
 
         port = await self._processes.serve(
