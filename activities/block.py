@@ -19,7 +19,13 @@ from gpu_runbooks.activities.block_state import (
 )
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.node import BlockMarker, BlockNode, BlockResult, UnblockNode, UnblockResult
-from gpu_runbooks.activities.nodes import NODES, is_held_from, marker_of, require_same_machine
+from gpu_runbooks.activities.nodes import (
+    NODES,
+    is_held_from,
+    is_unschedulable,
+    marker_of,
+    require_same_machine,
+)
 
 ATTEMPTS = 20
 """Writes against concurrent writers before the activity fails, and is retried as a whole."""
@@ -56,7 +62,7 @@ async def block(kubernetes: Kubernetes, request: BlockNode) -> BlockResult:
         marker = marker_for(node, request, standing or ours)
         if stands(node, marker, request.rule):
             return BlockResult(marker=marker, adopted=adopted)
-        if not await _written(kubernetes, path, blocking_patch(node, marker, request.rule)):
+        if await _written(kubernetes, path, blocking_patch(node, marker, request.rule)) is None:
             last = CONFLICT
             continue
         ours = marker
@@ -70,12 +76,15 @@ async def unblock(kubernetes: Kubernetes, request: UnblockNode) -> UnblockResult
     """Remove what is ours from the node and read back. A Node that is gone, or another machine, has nothing.
 
     The marker of another incident or run, or one that cannot be read, leaves everything as it is. Without a
-    marker nobody knows whose the cordon is, so it stays.
+    marker nobody knows whose the cordon is, so it stays; so does one that comes after our last write.
 
-    Raises `ApplicationError` NOT_VERIFIED when ours is still there after all attempts; `KubernetesError`.
+    Raises `ApplicationError` NOT_VERIFIED when ours is still there after all attempts, for good where
+    admission keeps the cordon and not the marker, since a next attempt could not know the cordon for ours;
+    `KubernetesError`.
     """
     path = f"{NODES}/{request.identity.name}"
     removed: tuple[str, ...] = ()
+    kept_by_admission: BlockMarker | None = None
     last = ""
     for attempt in range(ATTEMPTS):
         await asyncio.sleep(PAUSE * attempt)
@@ -89,15 +98,19 @@ async def unblock(kubernetes: Kubernetes, request: UnblockNode) -> UnblockResult
         if marker is not None and (marker.incident, marker.run_id) != (request.incident, request.run_id):
             kept = f"the block of incident {marker.incident}, run {marker.run_id}"
             return UnblockResult(removed=removed, kept=(kept,))
-        patch, going = unblocking_patch(node, marker, request.incident)
+        patch, going = unblocking_patch(node, marker or kept_by_admission, request.incident)
         if not going:
             return UnblockResult(removed=removed, kept=kept_on(node))
-        if await _written(kubernetes, path, patch):
-            removed = tuple(dict.fromkeys((*removed, *going)))
-            last = UNDONE
-        else:
+        answer = await _written(kubernetes, path, patch)
+        if answer is None:
             last = CONFLICT
-    raise _not_verified(f"the removal of our block from node {request.identity.name}", last)
+            continue
+        removed, last = tuple(dict.fromkeys((*removed, *going))), UNDONE
+        # The answer is what was stored by this very write: nobody can have cordoned in between.
+        undone = "cordon" in going and is_unschedulable(answer)
+        kept_by_admission = (marker or kept_by_admission) if undone else None
+    what = f"the removal of our block from node {request.identity.name}"
+    raise _not_verified(what, last, for_good=kept_by_admission is not None)
 
 
 def _adoptable(node: Object, request: BlockNode) -> BlockMarker | None:
@@ -135,21 +148,21 @@ def _adoptable(node: Object, request: BlockNode) -> BlockMarker | None:
     return marker
 
 
-async def _written(kubernetes: Kubernetes, path: str, patch: dict[str, Any]) -> bool:
-    """True after the write; False when somebody else wrote first."""
+async def _written(kubernetes: Kubernetes, path: str, patch: dict[str, Any]) -> Object | None:
+    """The Node as the API server says to have stored it; None when somebody else wrote first."""
     try:
-        await kubernetes.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        return await kubernetes.request("PATCH", path, body=patch, content_type=MERGE_PATCH)
     except KubernetesError as error:
         if error.status == 409:
-            return False
+            return None
         raise
-    return True
 
 
-def _not_verified(what: str, last: str) -> ApplicationError:
+def _not_verified(what: str, last: str, *, for_good: bool = False) -> ApplicationError:
     return ApplicationError(
         f"{what} does not stand after {ATTEMPTS} attempts, the last time because {last}. "
         "Look for a controller or an admission webhook that writes to this node: "
         "`kubectl get node NAME -o yaml --show-managed-fields` names the writers",
         type=errors.NOT_VERIFIED,
+        non_retryable=for_good,
     )

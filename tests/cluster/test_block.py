@@ -1,37 +1,17 @@
-"""The block on a real API server: what it keeps, what it refuses, and what it takes away again."""
+"""The block on a real API server: what it keeps, what it takes over, and what it refuses."""
 
 import asyncio
 import json
 
 import pytest
-from cluster.conftest import KEEP_OTHERS_OFF, block_request, change_taints
+from cluster.blocks import OUR_TAINT, add_taint, patch, read, taint_keys, taints, unblock_request
+from cluster.conftest import KEEP_OTHERS_OFF, block_request
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model.node import BlockMarker, UnblockNode
+from gpu_runbooks.activities.model.node import BlockMarker
 from gpu_runbooks.activities.nodes import identity_of, observe
-
-
-async def patch(admin, name, body):
-    await admin.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
-
-
-async def read(admin, name):
-    return await admin.request("GET", f"/api/v1/nodes/{name}")
-
-
-def taint_keys(node):
-    return {taint["key"] for taint in node["spec"].get("taints") or ()}
-
-
-def unblock_request(identity, incident="", run_id="run-1"):
-    return UnblockNode(identity=identity, incident=incident or f"node/test/{identity.name}", run_id=run_id)
-
-
-async def add_taint(admin, name, key):
-    await change_taints(admin, name, lambda taints: [*taints, {"key": key, "effect": "NoSchedule"}])
 
 
 async def test_block_taints_cordons_and_marks(admin, kubernetes, node):
@@ -88,60 +68,6 @@ async def test_adopting_repairs_a_block_that_lost_a_part(admin, kubernetes, bloc
     assert observe(await read(admin, blocked.name), result.marker.incident).blocked
 
 
-async def test_foreign_cordon_stays_and_ours_goes(admin, kubernetes, make_node):
-    cordoned = identity_of(await make_node(spec={"unschedulable": True}))
-    await block(kubernetes, block_request(cordoned))
-    result = await unblock(kubernetes, unblock_request(cordoned))
-    assert (await read(admin, cordoned.name))["spec"]["unschedulable"] is True
-    assert "cordon" in result.kept
-    assert "cordon" not in result.removed
-
-    free = identity_of(await make_node())
-    await block(kubernetes, block_request(free))
-    result = await unblock(kubernetes, unblock_request(free))
-    now = await read(admin, free.name)
-    assert "unschedulable" not in now["spec"]
-    assert names.BLOCK_ANNOTATION not in (now["metadata"].get("annotations") or {})
-    assert "cordon" in result.removed
-    assert result.kept == (f"taint {KEEP_OTHERS_OFF['key']}:NoSchedule",)
-
-
-async def test_unblock_where_someone_uncordoned_already(admin, kubernetes, blocked):
-    await patch(admin, blocked.name, {"spec": {"unschedulable": None}})
-    result = await unblock(kubernetes, unblock_request(blocked))
-    assert "cordon" not in result.removed
-    assert names.BLOCK_TAINT not in taint_keys(await read(admin, blocked.name))
-
-
-async def test_unblock_twice_is_one(kubernetes, blocked):
-    await unblock(kubernetes, unblock_request(blocked))
-    assert (await unblock(kubernetes, unblock_request(blocked))).removed == ()
-
-
-async def test_unblock_removes_our_claim(admin, kubernetes, blocked):
-    incident = f"node/test/{blocked.name}"
-    await patch(admin, blocked.name, {"metadata": {"annotations": {names.REPLACES_ANNOTATION: incident}}})
-    result = await unblock(kubernetes, unblock_request(blocked))
-    assert f"annotation {names.REPLACES_ANNOTATION}" in result.removed
-
-
-async def test_unblock_leaves_another_incident_alone(admin, kubernetes, blocked):
-    before = await read(admin, blocked.name)
-    result = await unblock(kubernetes, unblock_request(blocked, "node/test/other"))
-    after = await read(admin, blocked.name)
-    assert result.removed == ()
-    assert f"node/test/{blocked.name}" in result.kept[0]
-    assert (after["spec"], after["metadata"]["annotations"]) == (
-        before["spec"],
-        before["metadata"]["annotations"],
-    )
-
-
-async def test_unblock_of_a_node_that_is_gone(admin, kubernetes, blocked):
-    await admin.request("DELETE", f"/api/v1/nodes/{blocked.name}")
-    assert (await unblock(kubernetes, unblock_request(blocked))).node_gone
-
-
 @pytest.mark.parametrize("change", [{"uid": "another"}, {"instance_id": "i-0aaaaaaaaaaaaaaaa"}])
 async def test_another_machine_is_refused_and_untouched(admin, kubernetes, node, change):
     identity = identity_of(node).model_copy(update=change)
@@ -191,14 +117,71 @@ async def test_two_incidents_race_for_one_node(admin, kubernetes, node):
     assert observe(await read(admin, identity.name), won[0].marker.incident).blocked
 
 
-async def test_a_late_unblock_of_the_incident_before_leaves_the_block_of_the_next(kubernetes, admin, node):
-    """Both have the same workflow id: one incident of a node follows another."""
+async def test_a_persons_own_taint_of_our_key_is_not_ours(admin, kubernetes, node):
     identity = identity_of(node)
-    await block(kubernetes, block_request(identity, run_id="run-1"))
-    await unblock(kubernetes, unblock_request(identity, run_id="run-1"))
-    await block(kubernetes, block_request(identity, run_id="run-2"))
-    undone = await unblock(kubernetes, unblock_request(identity, run_id="run-1"))
-    assert undone.removed == ()
-    now = await read(admin, identity.name)
-    assert names.BLOCK_TAINT in taint_keys(now)
-    assert now["spec"]["unschedulable"]
+    await add_taint(admin, identity.name, names.BLOCK_TAINT, "PreferNoSchedule", value="mine")
+    await block(kubernetes, block_request(identity))
+    assert taints(await read(admin, identity.name)) == {
+        f"{KEEP_OTHERS_OFF['key']}:NoSchedule": "",
+        f"{names.BLOCK_TAINT}:PreferNoSchedule": "mine",
+        OUR_TAINT: "xid-79",
+    }
+    await unblock(kubernetes, unblock_request(identity))
+    assert taints(await read(admin, identity.name)) == {
+        f"{KEEP_OTHERS_OFF['key']}:NoSchedule": "",
+        f"{names.BLOCK_TAINT}:PreferNoSchedule": "mine",
+    }
+
+
+async def test_the_value_of_our_taint_is_ours(admin, kubernetes, node):
+    """Key and effect make a taint: the API server takes no second one beside it."""
+    identity = identity_of(node)
+    await add_taint(admin, identity.name, names.BLOCK_TAINT, value="somebody-elses")
+    await block(kubernetes, block_request(identity))
+    assert taints(await read(admin, identity.name))[OUR_TAINT] == "xid-79"
+
+
+async def test_a_removed_cordon_of_somebody_is_put_back_as_ours(admin, kubernetes, node):
+    identity = identity_of(node)
+    await patch(admin, identity.name, {"spec": {"unschedulable": True}})
+    assert (await block(kubernetes, block_request(identity))).marker.was_unschedulable
+    await patch(admin, identity.name, {"spec": {"unschedulable": None}})
+    again = await block(kubernetes, block_request(identity))
+    assert not again.marker.was_unschedulable
+    assert (await read(admin, identity.name))["spec"]["unschedulable"] is True
+    assert "cordon" in (await unblock(kubernetes, unblock_request(identity))).removed
+    assert "unschedulable" not in (await read(admin, identity.name))["spec"]
+
+
+async def test_a_block_that_stands_is_not_written_again(faulty, proxy, blocked):
+    await block(faulty, block_request(blocked))
+    assert proxy.count("PATCH") == 0
+
+
+async def test_observe_tells_the_marker_of_an_earlier_run_apart(admin, kubernetes, blocked):
+    """The id of an incident is the node's name: a run that was aborted leaves a marker with the same id."""
+    incident = f"node/test/{blocked.name}"
+    left_over = await read(admin, blocked.name)
+    assert observe(left_over, incident).blocked
+    assert observe(left_over, incident, "run-1").blocked
+    assert not observe(left_over, incident, "run-2").blocked
+    assert not observe(left_over, "node/test/other").blocked
+    await block(kubernetes, block_request(blocked, run_id="run-2"))
+    taken_over = await read(admin, blocked.name)
+    assert observe(taken_over, incident, "run-2").blocked
+    assert not observe(taken_over, incident, "run-1").blocked
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"spec": {"unschedulable": None}},
+        {"spec": {"taints": [KEEP_OTHERS_OFF]}},
+        {"metadata": {"annotations": {names.BLOCK_ANNOTATION: None}}},
+        {"metadata": {"annotations": {names.BLOCK_ANNOTATION: '{"incident": "node/test/x"}'}}},
+    ],
+    ids=["uncordoned", "taint removed", "marker removed", "marker unreadable"],
+)
+async def test_a_block_that_lost_a_part_is_no_block(admin, blocked, damage):
+    await patch(admin, blocked.name, damage)
+    assert not observe(await read(admin, blocked.name), f"node/test/{blocked.name}").blocked

@@ -9,6 +9,7 @@ from cluster.conftest import KEEP_OTHERS_OFF, block_request, soon, until
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.block import block
+from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import ClaimReplacement
@@ -131,6 +132,37 @@ async def test_claimed_node_that_dies_is_succeeded_by_the_next(admin, kubernetes
     proof = await claiming
     assert proof.identity is not None
     assert (proof.proven, proof.identity.name) == (True, second)
+
+
+async def test_a_claimed_node_of_karpenter_is_not_repaired_by_it(admin, kubernetes, make_node, pool):
+    request = claim(pool, "node/test/a")
+    name = (await make_node(pool=pool, labels={"karpenter.sh/nodepool": "p5"}))["metadata"]["name"]
+    assert (await claim_replacement(kubernetes, request)).proven
+    now = await admin.request("GET", f"/api/v1/nodes/{name}")
+    assert now["metadata"]["annotations"][DO_NOT_REPAIR] == "true"
+    marker = marker_of(now)
+    assert marker is not None
+    assert marker.set_do_not_repair
+
+
+async def test_a_claim_of_an_earlier_run_becomes_one_of_this_run(admin, kubernetes, make_node, pool):
+    """Otherwise this run could not unblock the node in the end: it removes only what its own run made."""
+    request = claim(pool, "node/test/a")
+    name = (await make_node(pool=pool))["metadata"]["name"]
+    await claim_replacement(kubernetes, request)
+    again = await claim_replacement(kubernetes, request.model_copy(update={"run_id": "run-2"}))
+    assert again.identity is not None
+    assert (again.proven, again.identity.name) == (True, name)
+    marker = marker_of(await admin.request("GET", f"/api/v1/nodes/{name}"))
+    assert marker is not None
+    assert (marker.run_id, marker.was_unschedulable) == ("run-2", False)
+
+
+async def test_a_node_that_a_person_holds_is_passed_over(kubernetes, make_node, pool):
+    request = claim(pool, "node/test/a", seconds=4, run_id="run-2")
+    held = identity_of(await make_node(pool=pool))
+    await block(kubernetes, block_request(held, "node/test/a", hold=True))
+    assert not (await claim_replacement(kubernetes, request)).proven
 
 
 LAUNCHED = datetime(2026, 3, 1, 10, tzinfo=UTC)
