@@ -30,8 +30,8 @@ def hand_over(node: str, own_node: str, attempt: int) -> bool:
     if attempt > HAND_OVERS:
         return True
     raise ApplicationError(
-        f"worker {socket.gethostname()} runs on node {node} itself: attempt {attempt} of {HAND_OVERS} is left "
-        "to a worker on another node, nothing was written",
+        f"worker {socket.gethostname()} runs on node {node} itself: attempt {attempt} of {HAND_OVERS} is "
+        "left to a worker on another node, nothing was written",
         type=errors.OWN_NODE,
         next_retry_delay=PAUSE,
     )

@@ -133,6 +133,29 @@ def test_roles_without_kubernetes_get_no_token_for_it(rendered, workloads, role)
     assert role not in subjects
 
 
+def test_a_cluster_worker_knows_itself_and_its_node(workloads):
+    """It never evicts its own pod, and leaves acts on its own node to a worker elsewhere."""
+    (container,) = workloads["cluster-worker"]["containers"]
+    fields = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container["env"]
+        if "valueFrom" in each
+    }
+    assert fields == {PREFIX + "POD_UID": "metadata.uid", PREFIX + "NODE_NAME": "spec.nodeName"}
+
+
+def test_there_is_a_cluster_worker_elsewhere(rendered, workloads):
+    """Two replicas that the scheduler spreads over nodes, of which no drain takes both."""
+    deployment = named(rendered, "Deployment")["cluster-worker"]["spec"]
+    assert deployment["replicas"] > 1
+    (spread,) = workloads["cluster-worker"]["topologySpreadConstraints"]
+    assert (spread["topologyKey"], spread["maxSkew"]) == ("kubernetes.io/hostname", 1)
+    assert "app.kubernetes.io/component" in spread["matchLabelKeys"]
+    budget = named(rendered, "PodDisruptionBudget")["cluster-worker"]["spec"]
+    assert budget["maxUnavailable"] == 1
+    assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+
+
 def test_the_agent_is_confined_before_it_has_rights(rendered):
     kinds = [each["kind"] for each in rendered]
     last_confinement = max(

@@ -1,0 +1,75 @@
+"""Case B52: a worker leaves acts on its own node to one elsewhere, before anything is written."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from cluster.conftest import block_request, drain_request, pod_names
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.cluster import Cluster
+from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.own_node import HAND_OVERS
+
+
+def worker_on(node, kubernetes, own_pod_uid=""):
+    return Cluster(
+        kubernetes,
+        lambda *_: None,
+        "gpu-runbooks",
+        own_node=node["metadata"]["name"],
+        own_pod_uid=own_pod_uid,
+    )
+
+
+async def run(activity, request, attempt):
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, attempt=attempt)
+    return await environment.run(activity, request)
+
+
+@pytest.mark.parametrize("activity", ["block_node", "drain_pods"])
+@pytest.mark.parametrize("attempt", [1, HAND_OVERS])
+async def test_the_first_attempts_are_for_other_workers(faulty, proxy, node, activity, attempt):
+    identity = identity_of(node)
+    request = block_request(identity) if activity == "block_node" else drain_request(identity)
+    with pytest.raises(ApplicationError, match="left to a worker on another node") as handed:
+        await run(getattr(worker_on(node, faulty), activity), request, attempt)
+    assert (handed.value.type, handed.value.non_retryable) == (errors.OWN_NODE, False)
+    assert timedelta(seconds=1) <= handed.value.next_retry_delay <= timedelta(seconds=2)
+    assert proxy.calls == []
+
+
+async def test_a_block_that_nobody_else_takes_up_is_refused(admin, faulty, proxy, node, monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "cluster-worker-5d4f-x2x")
+    identity = identity_of(node)
+    with pytest.raises(ApplicationError) as refused:
+        await run(worker_on(node, faulty).block_node, block_request(identity), HAND_OVERS + 1)
+    assert (refused.value.type, refused.value.non_retryable) == (errors.OWN_NODE, True)
+    for part in (identity.name, "cluster-worker-5d4f-x2x", "on another node"):
+        assert part in refused.value.message
+    assert proxy.calls == []
+
+
+async def test_a_drain_that_nobody_else_takes_up_spares_the_worker(
+    admin, kubernetes, node, blocked, namespace, make_pod
+):
+    worker = await make_pod("cluster-worker", blocked.name)
+    await make_pod("training", blocked.name)
+    cluster = worker_on(node, kubernetes, worker["metadata"]["uid"])
+    result = await run(cluster.drain_pods, drain_request(blocked, seconds=5), HAND_OVERS + 1)
+    assert result.outcome == "blocked"
+    assert [blocker.name for blocker in result.blockers] == ["cluster-worker"]
+    assert await pod_names(admin, namespace) == {"cluster-worker"}
+
+
+async def test_a_worker_elsewhere_takes_it_at_once(kubernetes, make_node):
+    home, target = await make_node(), identity_of(await make_node())
+    assert not (await run(worker_on(home, kubernetes).block_node, block_request(target), 1)).adopted
+
+
+async def test_a_worker_outside_of_the_cluster_has_no_own_node(kubernetes, node):
+    cluster = Cluster(kubernetes, lambda *_: None, "gpu-runbooks")
+    assert not (await run(cluster.block_node, block_request(identity_of(node)), 1)).adopted
