@@ -108,7 +108,8 @@ class Cluster(ClusterActivities):
     @activity.defn
     async def observe_node(self, request: ObserveNode) -> NodeObservation:
         async with _refusals_translated(), beating():
-            return observe(await self._kubernetes.find(f"{NODES}/{request.name}"), request.incident)
+            node = await self._kubernetes.find(f"{NODES}/{request.name}")
+            return observe(node, request.incident, request.run_id)
 
     @activity.defn
     async def block_node(self, request: BlockNode) -> BlockResult:

@@ -78,6 +78,8 @@ class UnblockResult(Wire):
 class ObserveNode(Wire):
     name: str
     incident: str
+    run_id: str = ""
+    """Only the marker of this run counts as the incident's block; empty: that of any run of it."""
 
 
 class NodeObservation(Wire):
@@ -86,7 +88,7 @@ class NodeObservation(Wire):
     identity: NodeIdentity | None
     ready: Literal["True", "False", "Unknown"] = "Unknown"
     blocked: bool = False
-    """Taint, unschedulable and marker are all there, and the marker names this incident."""
+    """Taint, unschedulable and marker are all there, and the marker names this incident (and this run)."""
     marker: BlockMarker | None = None
     """Whoever's marker is on the node."""
     gpus: int | None = None
