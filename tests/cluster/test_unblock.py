@@ -1,11 +1,16 @@
 """What leaves the node with our block on a real API server, and what stays."""
 
+import re
+from pathlib import Path
+
 from cluster.blocks import OUR_TAINT, annotate, annotations, patch, read, taint_keys, taints, unblock_request
 from cluster.conftest import KEEP_OTHERS_OFF, block_request
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.nodes import identity_of, observe
+
+OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
 
 
 async def test_foreign_cordon_stays_and_ours_goes(admin, kubernetes, make_node):
@@ -102,3 +107,22 @@ async def test_a_marker_that_cannot_be_read_keeps_its_block(admin, faulty, proxy
     result = await unblock(faulty, unblock_request(blocked))
     assert (result.removed, result.kept) == ((), ("a block marker that cannot be read, and its block",))
     assert proxy.count("PATCH") == 0
+
+
+async def test_the_page_says_how_to_remove_a_left_over_block_by_hand(installed, admin, kubernetes, make_node):
+    """Exactly the commands of docs/operating.md, on a node with all that can be ours, and foreign things."""
+    identity = identity_of(await make_node(labels={"karpenter.sh/nodepool": "p5"}))
+    await annotate(admin, identity.name, **{"example.com/owner": "ana"})
+    before = await read(admin, identity.name)
+    await block(kubernetes, block_request(identity))
+    await annotate(admin, identity.name, **{names.REPLACES_ANNOTATION: "node/test/old"})
+    page = OPERATING.read_text()
+    by_hand = page[page.index("- By hand, without validation") :]
+    commands = re.findall(r"^  kubectl ([^#\n]+)", by_hand[: by_hand.index("  ```\n\n")], re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        await installed.kubectl(*command.replace("NODE", identity.name).split())
+    now = await read(admin, identity.name)
+    assert taints(now).keys() - {"node.kubernetes.io/unschedulable:NoSchedule"} == taints(before).keys()
+    assert annotations(now) == annotations(before)
+    assert "unschedulable" not in now["spec"]
