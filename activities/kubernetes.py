@@ -215,12 +215,15 @@ class Kubernetes:
             )
 
     async def _watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Object]:
-        """Events of one watch. However it ends, a new list is next; only a refusal is an error."""
+        """Events of one watch. However it ends, a new list is next; one that does not begin is an error."""
         watching = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
         clock = asyncio.get_running_loop().time
         end = clock() + WATCH_TIMEOUT
         try:
             response = await self._connection.send("GET", path, query=watching, timeout=limits(WATCH_TIMEOUT))
+        except (aiohttp.ClientError, OSError) as error:
+            raise KubernetesError(0, "Unreachable", f"WATCH {path}: {str(error) or repr(error)}") from error
+        try:
             async with response:
                 if response.status not in {200, 410}:
                     raise self._connection.error(response, await response.read(), f"WATCH {path}")
