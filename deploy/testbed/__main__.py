@@ -30,6 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     commands.add_parser("down", help="stop the testbeds that were left running")
     asked = parser.parse_args(arguments)
+    if asked.command == "bench-drain" and asked.json and not asked.json.parent.is_dir():
+        parser.error(f"--json {asked.json}: there is no folder {asked.json.parent}")  # now, not after minutes
     try:
         if asked.command == "build":
             asyncio.run(build_missing(Progress()))
