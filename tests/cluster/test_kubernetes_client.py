@@ -1,8 +1,10 @@
 """The client against servers that misbehave on the wire, which a healthy API server cannot be made to do."""
 
 import asyncio
+import itertools
 import json
 from contextlib import aclosing, asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -10,7 +12,9 @@ from cluster.conftest import soon
 from kubernetes.aio import client
 
 from gpu_runbooks.activities import kubernetes as module
+from gpu_runbooks.activities.api_connection import limits
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
+from gpu_runbooks.activities.kubernetes_error import seconds_asked
 from gpu_runbooks.activities.waiting import wait_for
 
 NODES = "/api/v1/nodes"
@@ -43,11 +47,13 @@ class Server:
     def __init__(self, lists, watches=()):
         self._lists, self._watches = list(lists), list(watches)
         self.lists_answered = 0
+        self.queries = []
 
     async def handle(self, request):
         if request.query.get("watch"):
             return await self._watch(request, self._next(self._watches))
         self.lists_answered += 1
+        self.queries.append(dict(request.query))
         status, body, headers = self._next(self._lists)
         text = body if isinstance(body, str) else json.dumps(body)
         return web.Response(status=status, text=text, headers=headers)
@@ -171,7 +177,110 @@ async def test_a_list_that_is_none_is_unknown_and_not_empty(impatient, answer):
         assert set(await anext(states)) == {"new"}
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404])
+ODD = [
+    pytest.param(None, id="null"),
+    pytest.param("text", id="a text"),
+    pytest.param([], id="a list"),
+    pytest.param({}, id="no metadata"),
+    pytest.param({"metadata": None}, id="metadata null"),
+    pytest.param({"metadata": "text"}, id="metadata a text"),
+    pytest.param({"metadata": {"name": "x"}}, id="no UID"),
+    pytest.param({"metadata": {"name": "x", "uid": 7}}, id="a number for UID"),
+    pytest.param({"metadata": {"name": None, "uid": "x"}}, id="name null"),
+    pytest.param({"metadata": {"name": "", "uid": "x"}}, id="no name"),
+]
+
+
+@pytest.mark.parametrize("odd", ODD)
+async def test_one_odd_object_hides_no_other_and_is_no_emptiness(impatient, caplog, odd):
+    server = Server([ok(listing(item("a"), odd, item("b")))], [(200, [], True)])
+    async with server.connection() as kubernetes:
+        listed = await kubernetes.list_objects(NODES)
+        assert ([each["metadata"]["uid"] for each in listed.items], listed.unreadable) == (["a", "b"], 1)
+        assert await kubernetes.items(NODES) == listed.items
+        async with aclosing(kubernetes.follow(NODES)) as states:
+            assert set(await anext(states)) == {"a", "b"}
+    assert len([record for record in caplog.records if "left out" in record.message]) == 1
+    async with Server([ok(listing(odd))]).connection() as kubernetes:
+        alone = await kubernetes.list_objects(NODES)
+    assert (alone.items, alone.unreadable) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "unusual",
+    [
+        {"metadata": {"uid": "x", "name": "x", "labels": None, "annotations": None}},
+        {"metadata": {"uid": "x", "name": "x"}, "spec": None, "status": None},
+        {"metadata": {"uid": "x", "name": "x"}, "status": {"phase": "Hibernating"}, "future": [1]},
+    ],
+)
+async def test_what_is_only_unusual_is_passed_on_as_it_is(unusual):
+    async with Server([ok(listing(unusual))]).connection() as kubernetes:
+        assert await kubernetes.items(NODES) == [unusual]
+
+
+def page(*items, rest="", version="100"):
+    return {
+        "kind": "NodeList",
+        "metadata": {"resourceVersion": version, "continue": rest},
+        "items": list(items),
+    }
+
+
+async def test_all_pages_of_a_list_are_one():
+    pages = [
+        ok(page(item("a"), rest="p2")),
+        ok(page(item("b"), None, rest="p3", version="101")),
+        ok(page(item("c"))),
+    ]
+    server = Server(pages)
+    async with server.connection() as kubernetes:
+        listed = await kubernetes.list_objects(NODES, field_selector="metadata.name!=x")
+    uids = [each["metadata"]["uid"] for each in listed.items]
+    assert (uids, listed.unreadable, listed.version) == (["a", "b", "c"], 1, "100")
+    assert [query.get("continue") for query in server.queries] == [None, "p2", "p3"]
+    assert {query["fieldSelector"] for query in server.queries} == {"metadata.name!=x"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "uids"),
+    [
+        pytest.param(
+            [ok(page(item("a"), rest="p2")), (410, EXPIRED, {}), ok(page(item("a"), item("b")))],
+            ["a", "b"],
+            id="the second page has expired: from the beginning",
+        ),
+        pytest.param(
+            [ok(page(item("a"), rest="p2")), (410, EXPIRED, {})] * 2, None, id="it has expired again"
+        ),
+        pytest.param([ok(page(item("a"), rest="p2"))], None, id="a page that leads to itself"),
+        pytest.param([ok(page(item("a"), rest="p2")), ok("<html>")], None, id="the second page is none"),
+        pytest.param([ok(page(item("a"), rest="p2")), (500, "", {})], None, id="the second page fails"),
+    ],
+)
+async def test_half_a_list_is_never_a_whole_one(answers, uids):
+    async with asyncio.timeout(20), Server(answers).connection() as kubernetes:
+        if uids is None:
+            with pytest.raises(KubernetesError):
+                await kubernetes.list_objects(NODES)
+        else:
+            assert [each["metadata"]["uid"] for each in await kubernetes.items(NODES)] == uids
+
+
+async def test_pages_without_end_are_given_up(monkeypatch):
+    monkeypatch.setattr(module, "LIST_TIMEOUT", 0.3)
+    number = itertools.count()
+
+    class Endless(Server):
+        async def handle(self, _):
+            return web.json_response(page(item("a"), rest=str(next(number))))
+
+    async with Endless([]).connection() as kubernetes:
+        with pytest.raises(KubernetesError, match="not all pages"):
+            await kubernetes.list_objects(NODES)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 415, 422])
 async def test_refusals_are_errors_and_not_tried_again(impatient, status):
     async with Server([(status, {}, {})]).connection() as kubernetes:
         with pytest.raises(KubernetesError):
@@ -188,11 +297,23 @@ async def test_refusals_are_errors_and_not_tried_again(impatient, status):
     ("body", "headers", "seconds"),
     [
         ("", {"Retry-After": "7"}, 7.0),
+        ("", {"Retry-After": " 1.5 "}, 1.5),
         ({"details": {"retryAfterSeconds": 3}}, {}, 3.0),
+        ({"details": {"retryAfterSeconds": 3}}, {"Retry-After": "abc"}, 3.0),
+        ({"details": {"retryAfterSeconds": None}}, {}, None),
+        ({"details": {"retryAfterSeconds": True}}, {}, None),
         ("<html>429</html>", {"Retry-After": "abc"}, None),
+        ("", {"Retry-After": ""}, None),
+        ("", {"Retry-After": "inf"}, None),
+        ("", {"Retry-After": "nan"}, None),
+        ("", {"Retry-After": "-3"}, 0.0),
         ("", {"Retry-After": "86400"}, 60.0),
+        ("", {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, 0.0),
+        ("", {"Retry-After": "Wed, 21 Oct 2099 07:28:00 GMT"}, 60.0),
+        ("", {"Retry-After": "Wed, 99 Oct 2099 07:28:00 GMT"}, None),
         ({"details": "broken"}, {}, None),
         ({"details": {"causes": ["broken"]}}, {}, None),
+        ({"details": {"causes": "broken"}, "message": ["broken"], "reason": 7}, {}, None),
     ],
 )
 async def test_servers_wish_to_wait_is_read(body, headers, seconds):
@@ -204,6 +325,31 @@ async def test_servers_wish_to_wait_is_read(body, headers, seconds):
         seconds,
         (),
     )
+
+
+def test_a_date_is_waited_for():
+    now = datetime(2026, 3, 1, 8, 0, 0, tzinfo=UTC)
+    assert seconds_asked("Sun, 01 Mar 2026 08:00:20 GMT", now) == 20.0
+    assert seconds_asked("Sun, 01 Mar 2026 08:00:20 -0000", now) == 20.0
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>Bad gateway</html>", "", '"a text"', "[1]", "null", '{"message":', "[" * 100_000]
+)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_an_error_is_judged_by_its_status_whatever_its_body(method, body):
+    async with Server([(502, body, {})]).connection() as kubernetes:
+        with pytest.raises(KubernetesError) as failed:
+            await kubernetes.request(method, f"{NODES}/n")
+    assert (failed.value.status, failed.value.body) == (502, {})
+    assert len(failed.value.message) < 400
+
+
+async def test_a_text_from_the_server_is_shown():
+    text = "name in URL does not match name in Eviction object: Name parameter required."
+    async with Server([(400, text, {})]).connection() as kubernetes:
+        with pytest.raises(KubernetesError, match="Name parameter required"):
+            await kubernetes.request("POST", f"{NODES}/n/eviction", body={})
 
 
 async def test_accepting_a_write_needs_no_body():
@@ -223,6 +369,22 @@ async def test_server_that_never_answers_is_given_up(monkeypatch):
         with pytest.raises(KubernetesError) as unanswered:
             await kubernetes.request("GET", NODES)
     assert unanswered.value.status == 0
+
+
+def test_pauses_grow_with_failures_and_have_a_longest():
+    pauses = [module._interval(failures) for failures in range(60)]
+    assert pauses[:4] == [2.5, 2.5, 5.0, 10.0]
+    assert set(pauses[4:]) == {module.LONGEST_PAUSE}
+
+
+def test_no_limit_of_a_call_is_left_open():
+    for seconds in (module.CALL_TIMEOUT, module.WATCH_TIMEOUT):
+        each = limits(seconds)
+        given = [each.total, each.connect, each.sock_connect, each.sock_read]
+        assert all(limit is not None and 0 < limit <= 35 for limit in given)
+    assert module.WATCH_SECONDS < module.WATCH_TIMEOUT
+    # a list and a watch in each interval: at most one request a second
+    assert module.LIST_INTERVAL >= 2
 
 
 async def test_wait_looks_once_even_after_its_deadline():
