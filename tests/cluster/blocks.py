@@ -5,6 +5,7 @@ from typing import Any
 from cluster.conftest import change_taints
 
 from gpu_runbooks.activities import names
+from gpu_runbooks.activities.block_state import CORDON_TAINT
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
 from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, UnblockNode
 
@@ -29,10 +30,11 @@ def taint_keys(node: Object) -> set[str]:
 
 
 def taints(node: Object) -> dict[str, str]:
-    """Value by `key:effect`."""
+    """Value by `key:effect`, without the node controller's shadow of a cordon, which comes a moment later."""
     return {
         f"{taint['key']}:{taint['effect']}": taint.get("value", "")
         for taint in node["spec"].get("taints") or ()
+        if taint["key"] != CORDON_TAINT
     }
 
 

@@ -132,7 +132,6 @@ async def test_many_writers_and_a_block_that_comes_and_goes(admin, kubernetes, m
 
     def assert_foreign_is_as_left(now):
         left = taints(now)
-        left.pop("node.kubernetes.io/unschedulable:NoSchedule", None)  # shadow of the cordon
         left.pop(OUR_TAINT, None)
         wanted = {f"{taint['key']}:{taint['effect']}": taint.get("value", "") for taint in foreign}
         assert left == wanted | {f"{KEEP_OTHERS_OFF['key']}:NoSchedule": ""}
