@@ -17,7 +17,7 @@ from kubernetes.aio import client
 from gpu_runbooks.activities.api_connection import ApiConnection, limits
 from gpu_runbooks.activities.credentials import Credentials, of_environment, of_kubeconfig
 from gpu_runbooks.activities.kubernetes_error import KubernetesError, Object, decoded
-from gpu_runbooks.activities.listing import Listing, applied, by_uid, page_of
+from gpu_runbooks.activities.listing import Listing, applied, by_uid, oddity, page_of
 
 __all__ = ["MERGE_PATCH", "REFUSALS", "Kubernetes", "KubernetesError", "Listing", "Object"]
 
@@ -92,8 +92,8 @@ class Kubernetes:
         """One call, for example `request("GET", "/api/v1/nodes/n1")`.
 
         Raises `KubernetesError` for any answer but 2xx, and with status 0 where there was no answer: then
-        nobody knows whether the call took effect. A read whose answer is no object has status 0 too; a write
-        is judged by its status alone, since some answer with an empty body.
+        nobody knows whether the call took effect. A read whose answer is neither object nor list has status 0
+        too; a write is judged by its status alone, since some answer with an empty body.
         """
         call = f"{method} {path}"
         try:
@@ -115,8 +115,8 @@ class Kubernetes:
         if response.status >= 300:
             raise self._connection.error(response, content, call)
         answer = decoded(content)
-        if method == "GET" and not answer:
-            raise KubernetesError(0, "Unreadable", f"{call}: the answer is no JSON object")
+        if method == "GET" and not str(answer.get("kind")).endswith("List") and (odd := oddity(answer)):
+            raise KubernetesError(0, "Unreadable", f"{call}: the answer is {odd}")
         return answer
 
     async def find(self, path: str) -> Object | None:

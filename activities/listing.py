@@ -55,6 +55,8 @@ def oddity(item: Any) -> str:
     """Why an object cannot be worked with: nobody could say which one it is. Empty for one that can."""
     if not isinstance(item, dict):
         return f"no object but {type(item).__name__}"
+    if not item:
+        return "no object"
     metadata = _mapping(item.get("metadata"))
     name, uid = metadata.get("name"), metadata.get("uid")
     if not isinstance(uid, str) or not uid:

@@ -352,6 +352,18 @@ async def test_a_text_from_the_server_is_shown():
             await kubernetes.request("POST", f"{NODES}/n/eviction", body={})
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["<html>", "", "[]", "{}", {"kind": "Status", "metadata": {}}, {"kind": "Node", "metadata": None}],
+)
+async def test_a_read_that_shows_no_object_is_unknown_and_not_absent(answer):
+    async with Server([ok(answer)]).connection() as kubernetes:
+        for read in (kubernetes.request("GET", f"{NODES}/n"), kubernetes.find(f"{NODES}/n")):
+            with pytest.raises(KubernetesError) as unreadable:
+                await read
+            assert (unreadable.value.status, unreadable.value.reason) == (0, "Unreadable")
+
+
 async def test_accepting_a_write_needs_no_body():
     async with Server([(201, "", {})]).connection() as kubernetes:
         assert await kubernetes.request("POST", f"{NODES}/n/eviction", body={}) == {}
