@@ -7,7 +7,7 @@ import pytest
 
 from testbed.testbed import Testbed
 
-NODES = 24
+NODES = 30
 
 
 @pytest.fixture(scope="session")

@@ -1,21 +1,28 @@
 """Driving incidents on the testbed, and looking at what became of the nodes."""
 
 import asyncio
+import json
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import WorkflowHandle
+from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.names import BLOCK_ANNOTATION, BLOCK_TAINT, REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import Result, Status
 from testbed import gpus
+from testbed.fleet import WORKLOAD_NAMESPACE
 from testbed.testbed import CLUSTER, Testbed
 
 PATIENCE = 150.0
 """Seconds that only a failure reaches."""
+
+TEMPORAL = Path(sys.executable).with_name("temporal")
 
 WORKERS = ("controller", "cluster-worker", "cloud-worker")
 
@@ -51,6 +58,33 @@ async def ended(handle: WorkflowHandle[Any, Result]) -> tuple[Result, list[str]]
         result = await handle.result()
         status = await handle.query("status", result_type=Status, rpc_timeout=timedelta(seconds=30))
     return result, [("" if act.proven else "!") + act.rung for act in status.acts]
+
+
+async def status_when(handle: WorkflowHandle[Any, Result], holds: Callable[[Status], bool]) -> Status:
+    """The status as soon as it is as wanted."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                seen = await handle.query("status", result_type=Status)
+            except WorkflowQueryFailedError:  # it has not opened yet
+                seen = None
+            if seen is not None and holds(seen):
+                return seen
+            await asyncio.sleep(0.1)
+
+
+async def temporal(testbed: Testbed, *arguments: str) -> tuple[int, str]:
+    """Exit status and output of the `temporal` command."""
+    process = await asyncio.create_subprocess_exec(
+        TEMPORAL,
+        *arguments,
+        "--address",
+        testbed.temporal.address,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    output, _ = await process.communicate()
+    return process.returncode or 0, output.decode()
 
 
 async def scheduled(handle: WorkflowHandle[Any, Result], activity: str, count: int = 1) -> None:
@@ -101,6 +135,35 @@ async def is_in_service(testbed: Testbed, node: str) -> bool:
         and not subject["spec"].get("unschedulable")
         and BLOCK_ANNOTATION not in annotations
     )
+
+
+async def marker_of(testbed: Testbed, node: str) -> dict[str, Any]:
+    """The marker of our block on a node."""
+    annotations = (await testbed.fleet.node(node))["metadata"]["annotations"]
+    marker: dict[str, Any] = json.loads(annotations[BLOCK_ANNOTATION])
+    return marker
+
+
+async def run_pod(testbed: Testbed, node: str, name: str, annotations: dict[str, str]) -> str:
+    """Run a pod without a controller on a node, wait until it runs, and return its UID."""
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "main", "image": "registry.example/app:1"}],
+        },
+    }
+    path = f"/api/v1/namespaces/{WORKLOAD_NAMESPACE}/pods"
+    made = await testbed.kubernetes.request("POST", path, body=body)
+    await testbed.fleet.wait_until(
+        path,
+        lambda pods: any(pod["status"]["phase"] == "Running" for pod in pods),
+        f"pod {name} that runs",
+        field_selector=f"metadata.name={name}",
+    )
+    return str(made["metadata"]["uid"])
 
 
 async def holders(testbed: Testbed) -> list[str]:

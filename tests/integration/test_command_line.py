@@ -1,29 +1,11 @@
 """Runbooks started with the `temporal` command, as an SRE does it."""
 
-import asyncio
 import json
-import sys
-from pathlib import Path
 
 import pytest
-from integration.driving import is_in_service
+from integration.driving import is_in_service, temporal
 
 from testbed.testbed import CLUSTER
-
-TEMPORAL = Path(sys.executable).with_name("temporal")
-
-
-async def temporal(testbed, *arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        TEMPORAL,
-        *arguments,
-        "--address",
-        testbed.temporal.address,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    output, _ = await process.communicate()
-    return process.returncode, output.decode()
 
 
 async def execute(testbed, workflow_id: str, given: str) -> tuple[int, str]:
