@@ -1,8 +1,26 @@
 """Which PodDisruptionBudgets stand before a pod: the Eviction API does not always name them."""
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+
+VALID_SECONDS = 30.0
+"""How long a list of a namespace's budgets is used again."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a budget demands and has."""
+
+    name: str
+    spares_unhealthy: bool
+    """Pods that are not Ready may always be evicted (`unhealthyPodEvictionPolicy: AlwaysAllow`)."""
+    healthy: int
+    needed: int
+    observed: bool
+    """Its controller has counted its pods since it was changed."""
 
 
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
@@ -32,32 +50,44 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
             return True
 
 
+def budget_of(item: Object) -> Budget:
+    """A PodDisruptionBudget of the API. What its status lacks counts as zero."""
+    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    return Budget(
+        name=metadata["name"],
+        spares_unhealthy=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
+        healthy=int(status.get("currentHealthy") or 0),
+        needed=int(status.get("desiredHealthy") or 0),
+        observed=int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0),
+    )
+
+
 class Budgets:
-    """Budgets of the namespaces that one drain meets, each read once and again when none fits."""
+    """Budgets of the namespaces that one drain meets: one list for all pods that ask at a time."""
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self._kubernetes = kubernetes
-        self._by_namespace: dict[str, list[Object]] = {}
+        self._listed: dict[str, tuple[float, list[Object]]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
 
-    async def names_for(self, pod: Object) -> tuple[str, ...]:
-        """Names of the budgets that select the pod; none when they may not be read."""
+    async def of(self, pod: Object) -> tuple[Budget, ...]:
+        """The budgets that select the pod; none when they may not be read."""
         namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
-        found = _matching(self._by_namespace.get(namespace, []), labels)
-        if not found:
-            path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-            try:
-                self._by_namespace[namespace] = await self._kubernetes.items(path)
-            except KubernetesError:
-                return ()
-            found = _matching(self._by_namespace[namespace], labels)
-        return found
+        async with self._locks.setdefault(namespace, asyncio.Lock()):
+            items = await self._list(namespace)
+        found = [item for item in items if selects((item.get("spec") or {}).get("selector"), labels)]
+        return tuple(sorted(map(budget_of, found), key=lambda budget: budget.name))
 
-
-def _matching(budgets: list[Object], labels: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        sorted(
-            budget["metadata"]["name"]
-            for budget in budgets
-            if selects((budget.get("spec") or {}).get("selector"), labels)
-        )
-    )
+    async def _list(self, namespace: str) -> list[Object]:
+        now = asyncio.get_running_loop().time()
+        since, items = self._listed.get(namespace, (-VALID_SECONDS, []))
+        if now - since < VALID_SECONDS and namespace in self._listed:
+            return items
+        try:
+            items = await self._kubernetes.items(
+                f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+            )
+        except KubernetesError:
+            items = []  # only words are lost
+        self._listed[namespace] = (now, items)
+        return items

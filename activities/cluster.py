@@ -11,10 +11,11 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.explanation import explained
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
+from gpu_runbooks.activities.model.drain import DrainPods, DrainProgress, DrainResult
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import (
     BlockNode,
@@ -80,6 +81,15 @@ def _attempt() -> int:
     return activity.info().attempt if activity.in_activity() else 1
 
 
+async def _tell_incident(progress: DrainProgress) -> None:
+    """Signal the incident that this activity works for."""
+    if activity.in_activity():
+        info = activity.info()
+        client = activity.client()
+        incident = client.get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
+        await incident.signal("drain_progress", progress)
+
+
 class Cluster(ClusterActivities):
     """Needs a connection with the cluster worker's role, the policy, and the namespace of the NodeTasks."""
 
@@ -91,7 +101,9 @@ class Cluster(ClusterActivities):
         *,
         own_pod_uid: str = "",
         own_node: str = "",
+        evidence: Evidence | None = None,
     ) -> None:
+        self._evidence = evidence or Evidence()
         self._kubernetes = kubernetes
         self._plan = plan
         self._namespace = namespace
@@ -127,7 +139,20 @@ class Cluster(ClusterActivities):
         # The node is blocked by now: if nobody else comes, better drain it all but ourselves than nothing.
         hand_over(request.identity.name, self._own_node, _attempt())
         async with _refusals_translated(), beating() as beat:
-            return await drain(self._kubernetes, request, own_pod_uid=self._own_pod_uid, beat=beat)
+            report = await drain(
+                self._kubernetes,
+                request,
+                own_pod_uid=self._own_pod_uid,
+                beat=beat,
+                on_progress=_tell_incident,
+            )
+            kept = await self._evidence.keep(
+                "drain" if request.only is None else "restart",
+                {"request": request, "result": report.result, "pods": report.pods},
+                incident=request.incident,
+                run_id=request.run_id,
+            )
+        return report.result.model_copy(update={"evidence": kept})
 
     @activity.defn
     async def run_node_task(self, request: RunNodeTask) -> NodeTaskResult:

@@ -1,145 +1,381 @@
 """Where each pod of a draining node stands. Pure: it is told what was seen and says what to do next.
 
-Keyed by UID: a pod of the same name that is born again, here or elsewhere, is another pod.
+A pod is held (its owner or policy forbids the eviction, or it is given time to complete or to checkpoint),
+then evicted, then waited for, until it is gone. Keyed by UID: a pod of the same name that is born again, here
+or elsewhere, is another pod. Nothing but a list without the pod, or a pod that finished, makes it gone.
 """
 
-import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.drain_step import Judge
+from gpu_runbooks.activities.drain_target import EVER, NEVER, Act, Step, Target
 from gpu_runbooks.activities.eviction import Answer, Verdict, pause
 from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model.drain import BlockerReason, PodBlocker
-from gpu_runbooks.activities.pods import full_name, is_terminating, protection, stays, termination
+from gpu_runbooks.activities.model.drain import (
+    BlockerReason,
+    DrainMethod,
+    DrainPods,
+    OverrideMethod,
+    PodBlocker,
+    PodOverride,
+    PodRule,
+)
+from gpu_runbooks.activities.pod_record import End, Order, PodRecord
+from gpu_runbooks.activities.pods import (
+    Obstacle,
+    Readiness,
+    belongs_to_node,
+    containers_ended,
+    empty_dirs,
+    has_finished,
+    is_terminating,
+    tolerates_block,
+    was_evicted,
+)
+from gpu_runbooks.activities.workloads import owner_of, rule_for, workload_of
 
 MOST_BLOCKERS = 20
-LONGEST_REASON = 250
+LONGEST_MESSAGE = 400
 """Characters: twenty blockers stay far below 16 KiB."""
 
-NOT_TRIED = "not tried yet"
+SETTLING = timedelta(seconds=3)
+"""Time in which an owner whose pods ignore our block makes the next: before, an empty node proves little."""
 
+PASSING = frozenset({BlockerReason.NOT_TRIED, BlockerReason.TERMINATING})
+"""Reasons that end by themselves within a grace period: nobody has to do anything."""
 
-@dataclass
-class Target:
-    """A pod that has to leave."""
-
-    pod: Object
-    since: datetime
-    """When the drain first saw it."""
-    attempts: int = 0
-    reason: str = NOT_TRIED
-    due: float = 0.0
-    """Clock at which the next eviction may be asked for; infinite for never."""
-    asking: bool = False
-    """An eviction is on its way."""
+HOPELESS = frozenset(BlockerReason) - {
+    BlockerReason.NOT_TRIED,
+    BlockerReason.TERMINATING,
+    BlockerReason.COMPLETION,
+    BlockerReason.CHECKPOINT,
+    BlockerReason.THROTTLED,
+    BlockerReason.API_SERVER,
+    BlockerReason.BUDGET_NOT_OBSERVED,
+}
+"""Reasons out of which no pod of a silent node gets without a person, or only into one that is as bad."""
 
 
 @dataclass
 class DrainState:
     """All pods of the node that this drain has seen."""
 
+    request: DrainPods
     own_pod_uid: str = ""
     targets: dict[str, Target] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    skipped: set[str] = field(default_factory=set)
-    with_empty_dir: dict[str, str] = field(default_factory=dict)
-    """Targets, by UID, whose emptyDir volumes end with them."""
+    gone: dict[str, PodRecord] = field(default_factory=dict)
+    skipped: dict[str, PodRecord] = field(default_factory=dict)
+    abandoned: dict[str, PodRecord] = field(default_factory=dict)
+    """Still there, by an operator's order."""
+    missing: set[str] = field(default_factory=set)
+    """Pods of `only` that were gone before this drain looked."""
+    node_ready: Readiness = "Unknown"
+    node_ready_since: datetime | None = None
+    unreadable: int = 0
+    """Objects of the last list that nobody can read: they may be pods."""
     seen: bool = False
     """The node's pods were listed at least once: before, no pods means nothing."""
     forbidden: str = ""
-    """The API server's words when we may not evict at all."""
+    """The API server's words when we may not do what a drain has to."""
+    settled: datetime = EVER
+    """Before it, an owner that ignores our block may still be making the next pod."""
+    _known: dict[str, Object] = field(default_factory=dict)
 
-    def see(self, pods: Iterable[Object], now: datetime) -> None:
+    def __post_init__(self) -> None:
+        self._judge = Judge(self.request, self.own_pod_uid)
+
+    def end_of(self, rule: PodRule) -> datetime:
+        """When a rule's wait is over."""
+        return self._judge.end_of(rule)
+
+    @property
+    def token(self) -> str:
+        """Stands for this incident's one request to checkpoint."""
+        return self._judge.token
+
+    # --- what was seen -------------------------------------------------------------------------------
+
+    def see_node(self, ready: Readiness, since: datetime | None) -> None:
+        """Take in what the node says of its kubelet."""
+        self.node_ready_since = since
+        if ready != self.node_ready:
+            self.node_ready = ready
+            self._known = {}  # every pod is to be judged anew
+
+    def see(self, pods: Mapping[str, Object], now: datetime) -> None:
         """Take in all pods that the node has now. A target that is absent, or finished, is gone."""
-        present = set()
-        for pod in pods:
-            uid = pod["metadata"]["uid"]
-            if stays(pod):
-                if uid not in self.targets:
-                    self.skipped.add(uid)
+        for uid in self.targets.keys() - pods.keys():
+            self._leave(self.targets[uid], now)
+        for uid in self.abandoned.keys() - pods.keys():
+            self.gone[uid] = self.abandoned.pop(uid)
+            self.gone[uid].gone, self.gone[uid].end = now, "completed"
+        for uid, pod in pods.items():
+            if self._known.get(uid) is pod:
                 continue
-            present.add(uid)
-            if uid in self.targets:
-                self.targets[uid].pod = pod
-                continue
-            self.targets[uid] = Target(pod, since=now)
-            self.gone.discard(uid)
-            if any(volume.get("emptyDir") is not None for volume in pod["spec"].get("volumes") or ()):
-                self.with_empty_dir[uid] = full_name(pod)
-        for uid in self.targets.keys() - present:
-            del self.targets[uid]
-            self.gone.add(uid)
+            try:
+                self._take_in(uid, pod, now)
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                self._cannot_read(uid, pod, error, now)
+        if not self.seen:
+            self.missing = set(self.request.only or ()) - pods.keys()
+        self._known = dict(pods)
         self.seen = True
 
-    def due(self, clock: float) -> list[Target]:
-        """Targets to evict now. Fewest attempts first: every pod has its first before any has its second."""
-        ready = [
-            target for target in self.targets.values() if target.due <= clock and self._may_be_asked(target)
-        ]
+    def _take_in(self, uid: str, pod: Object, now: datetime) -> None:
+        if uid in self.abandoned or not self._concerns(uid, pod, now):
+            return
+        target = self.targets.get(uid)
+        if target is not None and not target.understood:
+            del self.targets[uid]
+            target = None
+        if target is None and has_finished(pod):
+            if uid not in self.gone:
+                self._skip(uid, pod, now)
+            return
+        if target is None:
+            target = self._adopt(uid, pod, now)
+            if target is None:
+                return
+        target.pod = pod
+        if has_finished(pod):
+            self._leave(target, now)
+        elif self._only_finalizers_keep(pod):
+            target.record.note(
+                f"kept by finalizer {', '.join(pod['metadata']['finalizers'])}, containers ended"
+            )
+            self._leave(target, now)
+        else:
+            self._consider(target, now)
+
+    def _concerns(self, uid: str, pod: Object, now: datetime) -> bool:
+        if self.request.only is not None:
+            return uid in self.request.only
+        if belongs_to_node(pod):
+            self._skip(uid, pod, now)
+            return False
+        return True
+
+    def _skip(self, uid: str, pod: Object, now: datetime) -> None:
+        if uid not in self.skipped:
+            self.skipped[uid] = PodRecord.of(pod, now)
+            self.skipped[uid].end = "stays"
+            self.skipped[uid].note("finished" if has_finished(pod) else "belongs to the node")
+
+    def _adopt(self, uid: str, pod: Object, now: datetime) -> Target | None:
+        """Begin with a pod; None where an operator abandons it."""
+        policy = self.request.policy
+        record = self.gone.pop(uid, None) or PodRecord.of(pod, now)
+        order = next((each for each in self.request.overrides if each.uid == uid), None)
+        record.workload = workload_of(pod, policy)
+        if order is not None and order.method is OverrideMethod.ABANDON:
+            record.abandoned_by, record.end = _signed(order, now), "abandoned"
+            self.abandoned[uid] = record
+            return None
+        rule = rule_for(pod, record.workload, policy)
+        if rule is not None:
+            record.rule, record.method = rule.name, rule.method
+        if owner_of(pod) is None:
+            record.note("bare: nobody makes it anew")
+        target = Target(pod, record, rule, order, since=now)
+        if order is not None and order.method is OverrideMethod.EVICT:
+            record.evicted_by = _signed(order, now)
+        self.targets[uid] = target
+        if self.request.only is None and (wait := self._judge.lineages.born(pod)):
+            target.due = now + timedelta(seconds=wait)
+            record.note(f"its owner made it anew on the node: birth {self._judge.lineages.generation(pod)}")
+        return target
+
+    def _cannot_read(self, uid: str, pod: Object, error: Exception, now: datetime) -> None:
+        """Nothing is known of the pod, so it counts as there, and nothing is done to it."""
+        if uid in self.abandoned or (self.request.only is not None and uid not in self.request.only):
+            return
+        metadata = pod.get("metadata") or {}
+        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+        record = PodRecord(namespace=namespace, name=name, uid=uid, seen=now)
+        blind = Target(pod, record, None, None, since=now, understood=False)
+        target = self.targets.setdefault(uid, blind)
+        message = f"its object cannot be understood ({error!r}): read it with kubectl get pod -o yaml"
+        self._set(target, Step(Obstacle(BlockerReason.UNREADABLE, message)), now)
+
+    def _leave(self, target: Target, now: datetime) -> None:
+        record, pod = target.record, target.pod
+        del self.targets[target.uid]
+        self.gone[target.uid] = record
+        record.gone, record.reason, record.end = now, None, "removed"
+        if target.step.obstacle.reason is BlockerReason.UNREADABLE:
+            return
+        record.end = _end_of(record, pod)
+        if volumes := empty_dirs(pod):
+            record.note(f"emptyDir volumes lost: {', '.join(volumes)}")
+        self._judge.lineages.left(pod)
+        if owner_of(pod) is not None and (tolerates_block(pod) or self._judge.lineages.generation(pod)):
+            self.settled = now + SETTLING
+
+    def _only_finalizers_keep(self, pod: Object) -> bool:
+        return bool(
+            self.request.policy.finalizers == "accept_when_stopped"
+            and self.node_ready == "True"
+            and is_terminating(pod)
+            and pod["metadata"].get("finalizers")
+            and containers_ended(pod)
+        )
+
+    # --- what comes next -----------------------------------------------------------------------------
+
+    def due(self, now: datetime) -> list[Target]:
+        """Targets to act on now, fewest attempts first."""
+        ready = []
+        for target in self.targets.values():
+            if target.asking or target.step.at > now:
+                continue
+            self._consider(target, now)
+            if target.step.act is not None and target.step.at <= now:
+                ready.append(target)
         return sorted(ready, key=lambda target: target.attempts)
 
-    def seconds_to_next(self, clock: float) -> float:
-        """Time until a target falls due; infinite when only the world can change something."""
-        moments = (target.due for target in self.targets.values() if self._may_be_asked(target))
-        return max(0.0, min(moments, default=math.inf) - clock)
+    def next_look(self, now: datetime) -> datetime:
+        """When a target falls due next; `NEVER` when only the world can change something."""
+        moments = (target.step.at for target in self.targets.values() if not target.asking)
+        return min((moment for moment in moments if moment > now), default=NEVER)
 
-    def answered(self, target: Target, answer: Answer, budgets: tuple[str, ...], clock: float) -> None:
-        """Note what the Eviction API said of a target, and when to ask again."""
+    def review(self, now: datetime) -> None:
+        """Bring every reason up to date: most change with time alone."""
+        for target in self.targets.values():
+            if target.step.obstacle.reason is not BlockerReason.UNREADABLE:
+                self._consider(target, now)
+
+    def _consider(self, target: Target, now: datetime) -> None:
+        self._set(target, self._judge.step(target, self.node_ready, now), now)
+
+    def _set(self, target: Target, step: Step, now: datetime) -> None:
+        if step.obstacle.reason is not target.step.obstacle.reason:
+            target.since = now
+        target.step = step
+        target.record.reason = step.obstacle.reason
+
+    # --- what became of it ---------------------------------------------------------------------------
+
+    def begin(self, target: Target) -> Act:
+        """Note that the due act of a target is on its way, and return it."""
+        act = target.step.act
+        if act is None:
+            raise ValueError(f"no act is due for pod {target.record.full_name}")
+        target.asking = True
+        if act is not Act.ASK_CHECKPOINT:
+            target.attempts += 1
+            target.record.evictions += 1
+        return act
+
+    def answered(
+        self, target: Target, answer: Answer, obstacle: Obstacle, now: datetime, chance: float = 0.0
+    ) -> None:
+        """Note what the API server said of an eviction or deletion, and when to ask again."""
         target.asking = False
-        target.reason = reason_for(answer, budgets)
-        wait = pause(answer, target.attempts)
-        target.due = math.inf if wait is None else clock + wait
+        target.answer = obstacle
+        target.record.answer = f"{answer.verdict}: {answer.message}"[:LONGEST_MESSAGE].removesuffix(": ")
+        if answer.verdict is Verdict.ACCEPTED:
+            target.record.accepted = now
+            if target.order is not None and target.order.method is OverrideMethod.DELETE:
+                target.record.deleted_by = _signed(target.order, now)
+        if target.uid in self.gone:  # it left before the answer came
+            target.record.end = _end_of(target.record, target.pod)
+            return
         if answer.verdict is Verdict.FORBIDDEN:
             self.forbidden = answer.message
+        wait = pause(answer, target.attempts, chance)
+        target.due = NEVER if wait is None else now + timedelta(seconds=wait)
+        self._consider(target, now)
 
-    def blockers(self, node_ready: str, now: datetime) -> tuple[PodBlocker, ...]:
-        """The first twenty pods that are still there, each with why."""
-        return tuple(
+    def checkpoint_asked(
+        self, target: Target, progress: str, again: float, now: datetime, *, reached: bool
+    ) -> None:
+        """Note how a pod's checkpoint is coming on, and look again after so many seconds."""
+        target.asking = False
+        target.checkpoint = progress
+        if reached and target.record.asked_to_checkpoint is None:
+            target.record.asked_to_checkpoint = now
+        target.ask_due = now + timedelta(seconds=again)
+        self._consider(target, now)
+
+    def checkpoint_done(self, target: Target, now: datetime) -> None:
+        """Note that a pod says its work is saved."""
+        target.asking = False
+        target.record.asked_to_checkpoint = target.record.asked_to_checkpoint or now
+        target.record.acknowledged = now
+        self._consider(target, now)
+
+    # --- what to tell --------------------------------------------------------------------------------
+
+    def stuck_on_silent_node(self, now: datetime) -> bool:
+        """The node is silent for longer than policy waits, and nothing that is left can go on without it."""
+        if self.node_ready == "True" or not self.targets:
+            return False
+        silent_since = max(self.request.started, self.node_ready_since or self.request.started)
+        if now < silent_since + self.request.policy.silent_node:
+            return False
+        return not any(
+            target.asking
+            or target.step.obstacle.reason not in HOPELESS
+            or (target.step.obstacle.reason is BlockerReason.DO_NOT_DISRUPT and target.step.obstacle.until)
+            for target in self.targets.values()
+        )
+
+    def in_the_way(self) -> frozenset[tuple[str, BlockerReason]]:
+        """The pods that do not just take their grace period, each with its reason."""
+        return frozenset(
+            (target.uid, target.step.obstacle.reason)
+            for target in self.targets.values()
+            if target.step.obstacle.reason not in PASSING
+        )
+
+    def blockers(self) -> tuple[PodBlocker, ...]:
+        """The first twenty pods that are still there, each with why: those that need somebody come first."""
+        ordered = sorted(
+            self.targets.values(), key=lambda target: (target.step.obstacle.reason in PASSING, target.since)
+        )
+        shown = [
             PodBlocker(
-                namespace=target.pod["metadata"]["namespace"],
-                name=target.pod["metadata"]["name"],
-                uid=uid,
-                reason=BlockerReason.NOT_TRIED,
-                message=self._why(target, node_ready, now)[:LONGEST_REASON],
+                namespace=target.record.namespace,
+                name=target.record.name,
+                uid=target.uid,
+                workload=target.record.workload,
+                reason=target.step.obstacle.reason,
+                names=target.step.obstacle.names[:5],
+                message=target.step.obstacle.message[:LONGEST_MESSAGE],
                 attempts=target.attempts,
                 since=target.since,
             )
-            for uid, target in list(self.targets.items())[:MOST_BLOCKERS]
-        )
+            for target in ordered[:MOST_BLOCKERS]
+        ]
+        return tuple(shown)
 
-    def _may_be_asked(self, target: Target) -> bool:
-        return not (
-            target.asking
-            or is_terminating(target.pod)
-            or protection(target.pod, self.own_pod_uid) is not None
-        )
+    def asked_by_annotation(self) -> list[Target]:
+        """Targets that carry our request to checkpoint."""
+        name = names.CHECKPOINT_REQUESTED_ANNOTATION
+        return [
+            target
+            for target in self.targets.values()
+            if target.understood and (target.pod["metadata"].get("annotations") or {}).get(name) == self.token
+        ]
 
-    def _why(self, target: Target, node_ready: str, now: datetime) -> str:
-        if is_terminating(target.pod):
-            return termination(target.pod, node_ready, now)
-        return protection(target.pod, self.own_pod_uid) or target.reason
+    def records(self) -> list[PodRecord]:
+        """Every pod of this drain."""
+        still = [target.record for target in self.targets.values()]
+        return [*still, *self.abandoned.values(), *self.gone.values(), *self.skipped.values()]
 
 
-def reason_for(answer: Answer, budgets: tuple[str, ...]) -> str:
-    """An answer in words that tell a person what to do."""
-    names = ", ".join(budgets)
-    match answer.verdict:
-        case Verdict.ACCEPTED:
-            return "eviction accepted, its deletion has not begun"
-        case Verdict.BUDGET:
-            named = f"PodDisruptionBudget {names}" if names else "a PodDisruptionBudget"
-            return f"{named} does not permit it now: {answer.message}"
-        case Verdict.TWO_BUDGETS:
-            named = f" ({names})" if names else ""
-            return (
-                f"more than one PodDisruptionBudget selects it{named}, so it can never be evicted: remove one"
-            )
-        case Verdict.THROTTLED:
-            return f"the API server is busy: {answer.message}"
-        case Verdict.NAMESPACE_TERMINATING:
-            return "its namespace is being deleted: waiting for the pod to go with it"
-        case Verdict.GONE:
-            return f"the API server says that it is gone, the list still has it: {answer.message}"
-        case _:
-            return answer.message
+def _end_of(record: PodRecord, pod: Object) -> End:
+    """How a pod that left ended, by what was done to it and its last state that was seen."""
+    if record.deleted_by is not None:
+        return "deleted"
+    if record.accepted is not None or was_evicted(pod):
+        return "checkpointed" if record.acknowledged else "evicted"
+    alone = has_finished(pod) or not is_terminating(pod)
+    return "completed" if alone or record.method is DrainMethod.WAIT_FOR_COMPLETION else "removed"
+
+
+def _signed(order: PodOverride, now: datetime) -> Order:
+    return Order(operator=order.operator, reason=order.reason, at=now)

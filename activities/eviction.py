@@ -1,13 +1,24 @@
 """What the Eviction API's answers mean for one pod, and when to ask again. Pure.
 
-The status code alone does not say: 429 is a budget or a busy server, 403 a dying namespace or a missing
-permission, 500 two budgets or a hiccup (source: kubernetes, pkg/registry/core/pod/storage/eviction.go).
+The status code alone does not say: 429 is a budget, a busy server or a webhook, 403 a dying namespace, a
+missing permission, a budget or a policy, 500 two budgets, a webhook that is down or a hiccup, 409 another pod
+of the name or a mere race (source: kubernetes, pkg/registry/core/pod/storage/eviction.go).
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from gpu_runbooks.activities.kubernetes import KubernetesError, Object
+
+DENIED_BY = re.compile(
+    r"""admission\ webhook\ "(?P<webhook>[^"]+)"\ denied
+      | failed\ calling\ webhook\ "(?P<broken>[^"]+)"
+      | ValidatingAdmissionPolicy\ '(?P<policy>[^']+)'""",
+    re.VERBOSE,
+)
+BUDGET_NAME = re.compile(r"[Tt]he disruption budget (\S+) ")
+RBAC = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"')
 
 
 class Verdict(StrEnum):
@@ -16,9 +27,13 @@ class Verdict(StrEnum):
     ACCEPTED = "accepted"
     """The pod's deletion has begun. It is not gone yet."""
     GONE = "gone"
-    """No such pod with this UID any more, or it changed hands: the watch will tell."""
+    """No such pod with this UID any more: the watch will tell."""
+    CHANGED = "changed"
+    """The pod changed meanwhile: worth asking again at once."""
     BUDGET = "budget"
     """A PodDisruptionBudget does not permit it now."""
+    BUDGET_NOT_OBSERVED = "budget not observed"
+    """The budget changed, and its controller has not counted its pods since."""
     TWO_BUDGETS = "two budgets"
     """More than one budget selects the pod, which the Eviction API never permits."""
     THROTTLED = "throttled"
@@ -27,9 +42,9 @@ class Verdict(StrEnum):
     """The namespace is being deleted, and its pods with it."""
     FORBIDDEN = "forbidden"
     """We lack the permission: no pod can be evicted."""
-    REFUSED = "refused"
+    DENIED = "denied"
     """An admission policy or webhook said no, or the request is not accepted."""
-    TRANSIENT = "transient"
+    API_SERVER = "api server"
     """No answer, or an error of the server."""
 
 
@@ -37,6 +52,8 @@ class Verdict(StrEnum):
 class Answer:
     verdict: Verdict
     message: str = ""
+    names: tuple[str, ...] = ()
+    """Budget, webhook or policy that the server named."""
     retry_after: float | None = None
     """Seconds that the server asks us to wait."""
 
@@ -44,12 +61,14 @@ class Answer:
 FIRST_PAUSE = {
     Verdict.ACCEPTED: 30.0,  # the pod has no deletion timestamp by then: something undid the eviction
     Verdict.GONE: 5.0,
+    Verdict.CHANGED: 1.0,
     Verdict.BUDGET: 5.0,
+    Verdict.BUDGET_NOT_OBSERVED: 2.0,
     Verdict.TWO_BUDGETS: 60.0,
     Verdict.THROTTLED: 1.0,
     Verdict.NAMESPACE_TERMINATING: 15.0,
-    Verdict.REFUSED: 15.0,
-    Verdict.TRANSIENT: 1.0,
+    Verdict.DENIED: 15.0,
+    Verdict.API_SERVER: 1.0,
 }
 """Seconds before the second attempt; each further pause is half as long again."""
 
@@ -59,6 +78,11 @@ LONGEST_PAUSE_FOR_BUDGET = 15.0
 """A budget frees up when its pods become Ready elsewhere: worth a look four times a minute."""
 
 ATTEMPTS_AGAINST_TWO_BUDGETS = 3
+
+SPREAD = 0.3
+"""Share by which a pause after a server's trouble is longer at random: not all come back at once."""
+
+SPREAD_VERDICTS = frozenset({Verdict.THROTTLED, Verdict.API_SERVER, Verdict.BUDGET_NOT_OBSERVED})
 
 
 def eviction_of(pod: Object) -> Object:
@@ -72,39 +96,83 @@ def eviction_of(pod: Object) -> Object:
     }
 
 
+def deletion_of(pod: Object) -> Object:
+    """Body of a deletion that an operator ordered: for exactly this UID, with the pod's own grace period."""
+    return {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": pod["metadata"]["uid"]},
+    }
+
+
 def classify(error: KubernetesError) -> Answer:
-    """Meaning of a refused eviction."""
+    """Meaning of a refused eviction, deletion or patch of a pod."""
     # The server's own words, without the path of our call: a pod may be named after what we look for.
     text = str(error.body.get("message") or error.message)
     causes, retry_after = error.causes(), error.retry_after
+    if denied := DENIED_BY.search(text):  # first: a webhook answers with any status that it likes
+        return Answer(Verdict.DENIED, text, tuple(filter(None, denied.groups())), retry_after)
     match error.status:
-        case 404 | 409:
+        case 404:
             return Answer(Verdict.GONE, text)
+        case 409 if "UID" in text:
+            return Answer(Verdict.GONE, text)
+        case 409:
+            return Answer(Verdict.CHANGED, text, (), retry_after)
         case 429 if "DisruptionBudget" in causes or "disruption budget" in text:
-            return Answer(Verdict.BUDGET, "; ".join(error.cause_messages()) or text, retry_after)
+            return _budget("; ".join(error.cause_messages()) or text, retry_after)
         case 429:
-            return Answer(Verdict.THROTTLED, text, retry_after)
+            return Answer(Verdict.THROTTLED, text, (), retry_after)
         case 500 if "more than one PodDisruptionBudget" in text:
             return Answer(Verdict.TWO_BUDGETS, text)
-        case 403 if "NamespaceTerminating" in causes or "is being terminated" in text:
-            return Answer(Verdict.NAMESPACE_TERMINATING, text)
-        case 403 if "denied" not in text or "cannot create resource" in text:
-            return Answer(Verdict.FORBIDDEN, text)
+        case 403:
+            return _forbidden(error, text)
         case 0 | 401:
-            return Answer(Verdict.TRANSIENT, text)
-        case status if status >= 500:
-            return Answer(Verdict.TRANSIENT, text, retry_after)
+            return Answer(Verdict.API_SERVER, text)
+        case status if status >= 500 or status < 400:
+            return Answer(Verdict.API_SERVER, text, (), retry_after)
         case _:
-            return Answer(Verdict.REFUSED, text)
+            return Answer(Verdict.DENIED, text)
 
 
-def pause(answer: Answer, attempts: int) -> float | None:
-    """Seconds until the next attempt after so many attempts; None where another one makes no sense."""
+def _budget(text: str, retry_after: float | None) -> Answer:
+    verdict = Verdict.BUDGET_NOT_OBSERVED if "still being processed" in text else Verdict.BUDGET
+    return Answer(verdict, text, tuple(BUDGET_NAME.findall(text)), retry_after)
+
+
+def _forbidden(error: KubernetesError, text: str) -> Answer:
+    if "NamespaceTerminating" in error.causes() or "is being terminated" in text:
+        return Answer(Verdict.NAMESPACE_TERMINATING, text)
+    if RBAC.search(text):
+        return Answer(Verdict.FORBIDDEN, text)
+    if error.details.get("kind") == "poddisruptionbudget" or text.startswith("poddisruptionbudget"):
+        # the budget's own state is bad, such as too many evictions that its controller has not seen through
+        name = error.details.get("name")
+        return Answer(Verdict.BUDGET, text, (str(name),) if name else ())
+    if "denied" in text or "exceeded quota" in text or "not yet ready to handle request" in text:
+        return Answer(Verdict.DENIED, text)
+    return Answer(Verdict.FORBIDDEN, text)
+
+
+def missing_right(text: str, verb: str, resource: str) -> str:
+    """The right that a role lacks, by the server's words, else by what we asked for."""
+    if named := RBAC.search(text):
+        verb, resource = named["verb"], named["resource"]
+    return f"the cluster worker's role lacks verb `{verb}` on `{resource}`: {text}. Add it to its ClusterRole"
+
+
+def pause(answer: Answer, attempts: int, chance: float = 0.0) -> float | None:
+    """Seconds until the next attempt after so many attempts; None where another one makes no sense.
+
+    `chance`, from 0 to 1, spreads the pauses of many pods.
+    """
     if answer.verdict is Verdict.FORBIDDEN:
         return None
     if answer.verdict is Verdict.TWO_BUDGETS and attempts >= ATTEMPTS_AGAINST_TWO_BUDGETS:
         return None
-    longest = LONGEST_PAUSE_FOR_BUDGET if answer.verdict is Verdict.BUDGET else LONGEST_PAUSE
+    budget = answer.verdict in {Verdict.BUDGET, Verdict.BUDGET_NOT_OBSERVED}
+    longest = LONGEST_PAUSE_FOR_BUDGET if budget else LONGEST_PAUSE
     first = FIRST_PAUSE[answer.verdict]
-    grown = min(first * GROWTH ** min(attempts - 1, 20), max(first, longest))
-    return max(grown, answer.retry_after or 0.0)
+    grown = min(first * GROWTH ** min(max(attempts, 1) - 1, 20), max(first, longest))
+    seconds = max(grown, answer.retry_after or 0.0)
+    return seconds * (1 + SPREAD * chance) if answer.verdict in SPREAD_VERDICTS else seconds

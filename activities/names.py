@@ -16,6 +16,15 @@ REPLACES_ANNOTATION = f"{PREFIX}/replaces"
 INCIDENT_LABEL = f"{PREFIX}/incident"
 """On pods and NodeTasks that we create: digest of the incident's workflow id (a label value holds 63)."""
 
+WORKLOAD_LABEL = f"{PREFIX}/workload"
+"""On a pod, by its owners: what it is to them, a value of `model.drain.Workload`."""
+
+CHECKPOINT_REQUESTED_ANNOTATION = f"{PREFIX}/checkpoint-requested"
+"""On a pod, by a drain: please save the work. The value is a token that stands for this one request."""
+
+CHECKPOINTED_ANNOTATION = f"{PREFIX}/checkpointed"
+"""On a pod, by the pod: the work is saved. The value is the token of the request that it answers."""
+
 HEALTHY_CONDITION = f"{PREFIX}/GPUHealthy"
 """The Node condition that the node agent owns."""
 

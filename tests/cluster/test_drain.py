@@ -8,9 +8,13 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.drain import drain as drain_with_records
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.nodes import identity_of
+
+
+async def drain(kubernetes, request, **more):
+    return (await drain_with_records(kubernetes, request, **more)).result
 
 
 async def make_budget(admin, namespace, name, labels, healthy):
@@ -90,7 +94,9 @@ async def test_budget_blocks_by_name_and_the_other_pods_leave(
     assert "web-budget" in blocker.message
     assert blocker.attempts >= 2
     assert await pod_names(admin, namespace) == {"web-1"}
-    assert "web-budget" in beats[-1]["waiting for"][f"{namespace}/web-1"]
+    (shown,) = beats[-1]["blockers"]
+    assert (shown["name"], shown["reason"], shown["names"]) == ("web-1", "budget", ["web-budget"])
+    assert shown["attempts"] >= 1
 
 
 async def test_two_budgets_are_both_named(admin, kubernetes, blocked, namespace, make_pod):
@@ -99,7 +105,7 @@ async def test_two_budgets_are_both_named(admin, kubernetes, blocked, namespace,
     await make_budget(admin, namespace, "by-tier", {"tier": "front"}, healthy=0)
     result = await drain(kubernetes, drain_request(blocked, seconds=4))
     assert result.outcome == "blocked"
-    assert "by-app, by-tier" in result.blockers[0].message
+    assert (result.blockers[0].reason, result.blockers[0].names) == ("two-budgets", ("by-app", "by-tier"))
     assert await pod_names(admin, namespace) == {"web-1"}
 
 
@@ -109,7 +115,7 @@ async def test_budget_that_frees_up_lets_the_drain_end(admin, kubernetes, blocke
     refused = asyncio.Event()
 
     def beat(progress):
-        if any("web-budget" in reason for reason in progress["waiting for"].values()):
+        if any("web-budget" in blocker["names"] for blocker in progress["blockers"]):
             refused.set()
 
     draining = asyncio.create_task(drain(kubernetes, drain_request(blocked), beat=beat))

@@ -2,8 +2,19 @@
 
 import pytest
 
-from gpu_runbooks.activities.eviction import ATTEMPTS_AGAINST_TWO_BUDGETS, Answer, Verdict, classify, pause
+from gpu_runbooks.activities.budgets import Budget
+from gpu_runbooks.activities.eviction import (
+    ATTEMPTS_AGAINST_TWO_BUDGETS,
+    Answer,
+    Verdict,
+    classify,
+    deletion_of,
+    eviction_of,
+    missing_right,
+    pause,
+)
 from gpu_runbooks.activities.kubernetes import KubernetesError
+from gpu_runbooks.activities.obstacles import obstacle_of
 
 TWO_BUDGETS = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
@@ -13,9 +24,13 @@ RBAC = (
     'in API group "" in the namespace "blue"'
 )
 
+PROCESSED = "The disruption budget web is still being processed by the server."
+POLICY = "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'all' denied request: no"
+
 
 def error(status, message="", *, cause="", retry_after=None):
-    body = {"details": {"causes": [{"reason": cause, "message": f"why: {cause}"}]}} if cause else {}
+    why = PROCESSED if message == PROCESSED else f"why: {cause}"
+    body = {"details": {"causes": [{"reason": cause, "message": why}]}} if cause else {}
     return KubernetesError(status, "", message, body, retry_after=retry_after)
 
 
@@ -26,19 +41,37 @@ def error(status, message="", *, cause="", retry_after=None):
         (error(409, "Precondition failed: UID in precondition: a, UID in object meta: b"), Verdict.GONE),
         (error(429, "Cannot evict pod", cause="DisruptionBudget"), Verdict.BUDGET),
         (error(429, "would violate the pod's disruption budget."), Verdict.BUDGET),  # a server without causes
+        (error(429, PROCESSED, cause="DisruptionBudget"), Verdict.BUDGET_NOT_OBSERVED),
         (error(429, "Too many requests, please try again later.", retry_after=1.0), Verdict.THROTTLED),
         (error(429, "no Status object in the answer"), Verdict.THROTTLED),  # a proxy's page
         (error(500, TWO_BUDGETS), Verdict.TWO_BUDGETS),
-        (error(500, "etcdserver: request timed out"), Verdict.TRANSIENT),
-        (error(502, "no Status object in the answer"), Verdict.TRANSIENT),
-        (error(0, "TimeoutError()"), Verdict.TRANSIENT),
-        (error(401, "Unauthorized"), Verdict.TRANSIENT),  # between two tokens
+        (error(500, "etcdserver: request timed out"), Verdict.API_SERVER),
+        (error(502, "no Status object in the answer"), Verdict.API_SERVER),
+        (error(0, "TimeoutError()"), Verdict.API_SERVER),
+        (error(401, "Unauthorized"), Verdict.API_SERVER),  # between two tokens
         (error(403, "is being terminated", cause="NamespaceTerminating"), Verdict.NAMESPACE_TERMINATING),
         (error(403, RBAC), Verdict.FORBIDDEN),
         (error(403, "forbidden by something unheard of"), Verdict.FORBIDDEN),
-        (error(403, 'admission webhook "guard.example" denied the request: frozen'), Verdict.REFUSED),
-        (error(400, "Name parameter required."), Verdict.REFUSED),
-        (error(422, "invalid"), Verdict.REFUSED),
+        (error(403, 'admission webhook "guard.example" denied the request: frozen'), Verdict.DENIED),
+        (error(429, 'admission webhook "guard.example" denied the request: slow down'), Verdict.DENIED),
+        (error(409, 'admission webhook "guard.example" denied the request: UID'), Verdict.DENIED),
+        (error(500, 'Internal error occurred: failed calling webhook "guard.example": EOF'), Verdict.DENIED),
+        (error(422, POLICY), Verdict.DENIED),
+        (error(403, POLICY), Verdict.DENIED),
+        (error(403, 'pods "web" is forbidden: exceeded quota: q, requested: pods=1'), Verdict.DENIED),
+        (error(403, 'pods "web" is forbidden: not yet ready to handle request'), Verdict.DENIED),
+        (
+            error(403, 'poddisruptionbudget.policy "web" is forbidden: DisruptedPods map too big'),
+            Verdict.BUDGET,
+        ),
+        (error(409, "the ResourceVersion in the precondition (1) does not match: modified"), Verdict.CHANGED),
+        (
+            error(504, 'Timeout: couldn\'t update PodDisruptionBudget "web" due to conflicts'),
+            Verdict.API_SERVER,
+        ),
+        (error(302, "moved"), Verdict.API_SERVER),
+        (error(400, "Name parameter required."), Verdict.DENIED),
+        (error(422, "invalid"), Verdict.DENIED),
     ],
 )
 def test_meaning_of_an_answer(answer, verdict):
@@ -75,5 +108,72 @@ def test_missing_permission_is_not_asked_again():
 @pytest.mark.parametrize("verdict", set(Verdict) - {Verdict.FORBIDDEN})
 def test_every_pause_is_bounded(verdict):
     for attempts in range(1, 200):
-        seconds = pause(Answer(verdict), attempts)
-        assert seconds is None or 1 <= seconds <= 60
+        seconds = pause(Answer(verdict), attempts, chance=1.0)
+        assert seconds is None or 1 <= seconds <= 80
+
+
+def test_pauses_after_trouble_are_spread():
+    assert pause(Answer(Verdict.THROTTLED), 1, chance=0.9) > pause(Answer(Verdict.THROTTLED), 1, chance=0.1)
+    slow = Answer(Verdict.THROTTLED, retry_after=7.0)
+    assert all(pause(slow, 1, chance / 10) >= 7.0 for chance in range(10))
+
+
+@pytest.mark.parametrize(
+    ("answer", "named"),
+    [
+        (error(403, 'admission webhook "guard.example" denied the request: frozen'), ("guard.example",)),
+        (error(500, 'failed calling webhook "guard.example": EOF'), ("guard.example",)),
+        (error(403, POLICY), ("frozen",)),
+        (error(429, PROCESSED, cause="DisruptionBudget"), ("web",)),
+        (error(429, "The disruption budget web needs 2 healthy pods and has 2 currently"), ("web",)),
+        (error(429, "Cannot evict pod as it would violate the pod's disruption budget."), ()),
+    ],
+)
+def test_who_refuses_is_named(answer, named):
+    assert classify(answer).names == named
+
+
+def test_missing_right_is_named_as_the_server_says_it():
+    assert "verb `create` on `pods/eviction`" in missing_right(RBAC, "x", "y")
+    assert "verb `patch` on `pods`" in missing_right("forbidden by something unheard of", "patch", "pods")
+
+
+WEB = {"metadata": {"name": "web", "namespace": "blue", "uid": "u"}, "status": {"conditions": []}}
+READY = WEB | {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+WORDS = "The disruption budget web needs 2 healthy pods and has 1 currently"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "subject", "budgets", "reason", "named"),
+    [
+        (Verdict.BUDGET, READY, (), "budget", ("web",)),
+        (Verdict.BUDGET, WEB, (Budget("web", False, 1, 2, True),), "unhealthy-behind-budget", ("web",)),
+        (Verdict.BUDGET, WEB, (Budget("web", True, 1, 2, True),), "budget", ("web",)),
+        (Verdict.BUDGET, WEB, (), "budget", ("web",)),  # the budgets may not be read
+        (Verdict.BUDGET_NOT_OBSERVED, READY, (), "budget-not-observed", ("web",)),
+    ],
+)
+def test_budget_in_words(verdict, subject, budgets, reason, named):
+    obstacle = obstacle_of(Answer(verdict, WORDS, ("web",)), subject, budgets)
+    assert (obstacle.reason, obstacle.names) == (reason, named)
+    assert "PodDisruptionBudget web" in obstacle.message
+
+
+def test_two_budgets_are_both_named():
+    both = (Budget("front", False, 1, 1, True), Budget("web", False, 1, 1, True))
+    obstacle = obstacle_of(Answer(Verdict.TWO_BUDGETS, "more than one"), READY, both)
+    assert obstacle.names == ("front", "web")
+    assert "front, web" in obstacle.message
+
+
+@pytest.mark.parametrize("verdict", set(Verdict))
+def test_every_answer_has_words_that_fit(verdict):
+    obstacle = obstacle_of(Answer(verdict, "x" * 100_000), READY)
+    assert len(obstacle.message) < 400
+
+
+def test_eviction_and_deletion_are_for_one_uid_with_its_own_grace_period():
+    assert eviction_of(WEB)["deleteOptions"] == {"preconditions": {"uid": "u"}}
+    assert eviction_of(WEB)["metadata"] == {"name": "web", "namespace": "blue"}
+    assert deletion_of(WEB)["preconditions"] == {"uid": "u"}
+    assert "gracePeriodSeconds" not in deletion_of(WEB)

@@ -5,7 +5,15 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_runbooks.activities.budgets import selects
-from gpu_runbooks.activities.pods import protection, stays, termination
+from gpu_runbooks.activities.model.drain import BlockerReason, DrainPolicy
+from gpu_runbooks.activities.pods import (
+    belongs_to_node,
+    containers_ended,
+    has_finished,
+    protections,
+    termination,
+    tolerates_block,
+)
 
 NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
@@ -29,24 +37,38 @@ def owned(kind, *, controller=True):
         (pod(ownerReferences=owned("DaemonSet", controller=False)), False),
         (pod(ownerReferences=owned("Node")), True),
         (pod(annotations={"kubernetes.io/config.mirror": "abc"}), True),
-        (pod("Succeeded"), True),
-        (pod("Failed"), True),
-        (pod("Pending"), False),
-        (pod("Unknown"), False),
-        (pod("Running", deletionTimestamp="2026-03-01T09:00:00Z"), False),
     ],
 )
-def test_who_stays(subject, expected):
-    assert stays(subject) is expected
+def test_who_belongs_to_the_node(subject, expected):
+    assert belongs_to_node(subject) is expected
+
+
+@pytest.mark.parametrize(
+    ("phase", "expected"),
+    [("Succeeded", True), ("Failed", True), ("Pending", False), ("Running", False), ("Unknown", False)],
+)
+def test_who_has_finished(phase, expected):
+    assert has_finished(pod(phase)) is expected
+
+
+def protection(subject, policy=None, **more):
+    return next(protections(subject, policy or DrainPolicy(), NOW, **more), None)
 
 
 @pytest.mark.parametrize(
     ("annotations", "protected"),
     [
         ({"karpenter.sh/do-not-disrupt": "true"}, True),
+        ({"karpenter.sh/do-not-disrupt": "True"}, True),
         ({"karpenter.sh/do-not-disrupt": "false"}, False),
         ({"karpenter.sh/do-not-disrupt": ""}, False),
+        ({"karpenter.sh/do-not-disrupt": "2h"}, True),  # it started an hour ago
+        ({"karpenter.sh/do-not-disrupt": "1h30m"}, True),
+        ({"karpenter.sh/do-not-disrupt": "5m"}, False),
+        ({"karpenter.sh/do-not-disrupt": "99999999999999h"}, True),
+        ({"karpenter.sh/do-not-disrupt": "soon"}, False),
         ({"karpenter.sh/do-not-evict": "true"}, True),
+        ({"karpenter.sh/do-not-evict": "2h"}, False),  # durations are the newer annotation's
         ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, True),
         ({"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}, False),
         ({"gpu-runbooks.dev/do-not-disrupt": "true"}, True),
@@ -54,46 +76,137 @@ def test_who_stays(subject, expected):
     ],
 )
 def test_annotations_that_protect(annotations, protected):
-    reason = protection(pod(annotations=annotations), own_pod_uid="")
-    assert (reason is not None) is protected
-    if protected:
-        assert next(iter(annotations)) in reason
+    subject = pod(annotations=annotations)
+    subject["status"]["startTime"] = "2026-03-01T09:00:00Z"
+    obstacle = protection(subject)
+    assert (obstacle is not None) is protected
+    if obstacle:
+        assert obstacle.reason is BlockerReason.DO_NOT_DISRUPT
+        assert obstacle.names == tuple(annotations)
 
 
-def test_own_worker_is_protected():
-    assert "worker" in protection(pod(), own_pod_uid="u")
-    assert protection(pod(), own_pod_uid="another") is None
+def test_protection_for_a_time_has_an_end():
+    subject = pod(annotations={"karpenter.sh/do-not-disrupt": "1h30m"})
+    subject["status"]["startTime"] = "2026-03-01T09:00:00Z"
+    assert protection(subject).until == datetime(2026, 3, 1, 10, 30, tzinfo=UTC)
+    subject["status"].pop("startTime")
+    assert protection(subject).until > NOW
+
+
+def test_site_decides_which_annotations_protect():
+    subject = pod(annotations={"karpenter.sh/do-not-disrupt": "true", "example.com/keep": "yes"})
+    policy = DrainPolicy(protecting={"example.com/keep": ("yes",)})
+    assert protection(subject, policy).names == ("example.com/keep",)
+    assert protection(subject, DrainPolicy(protecting={})) is None
+
+
+def test_what_the_drain_runs_on_is_essential():
+    temporal = pod(labels={"app.kubernetes.io/name": "temporal"}, ownerReferences=owned("ReplicaSet"))
+    assert protection(temporal).reason is BlockerReason.ESSENTIAL
+    assert protection(temporal, DrainPolicy(essential=())) is None
+
+
+def test_bare_pods_and_lost_volumes_block_where_policy_says_so():
+    bare, data = pod(), pod(ownerReferences=owned("ReplicaSet"))
+    data["spec"]["volumes"] = [{"name": "cache", "emptyDir": {}}, {"name": "c", "configMap": {"name": "c"}}]
+    strict = DrainPolicy(bare_pods="block", empty_dir="block")
+    assert protection(bare) is None
+    assert protection(data) is None
+    assert protection(bare, strict).reason is BlockerReason.BARE_POD
+    assert protection(data, strict).names == ("cache",)
+    assert protection(bare, bare_stays=True).reason is BlockerReason.BARE_POD
+    assert protection(data, bare_stays=True) is None
+
+
+PAST, FUTURE = "2026-03-01T08:00:00Z", "2026-03-01T10:05:00Z"
 
 
 @pytest.mark.parametrize(
-    ("metadata", "ready", "words"),
+    ("metadata", "ready", "reason", "named"),
     [
-        ({"deletionTimestamp": "2026-03-01T10:05:00Z"}, "True", "grace period ends at"),
+        ({"deletionTimestamp": FUTURE}, "True", "terminating", ()),
+        ({"deletionTimestamp": FUTURE, "finalizers": ["a/b"]}, "True", "terminating", ()),
+        ({"deletionTimestamp": PAST, "finalizers": ["a/b"]}, "True", "finalizer", ("a/b",)),
         (
-            {"deletionTimestamp": "2026-03-01T10:05:00Z", "finalizers": ["a/b"]},
-            "True",
-            "grace period ends at",
+            {"deletionTimestamp": FUTURE, "deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]},
+            "Unknown",  # the kubelet said before that the containers ended
+            "finalizer",
+            ("a/b",),
         ),
+        ({"deletionTimestamp": PAST, "finalizers": ["a/b"]}, "Unknown", "dead-kubelet", ()),
+        ({"deletionTimestamp": FUTURE}, "Unknown", "dead-kubelet", ()),
+        ({"deletionTimestamp": PAST}, "False", "dead-kubelet", ()),
+        ({"deletionTimestamp": PAST}, "True", "not-ended", ()),
+    ],
+)
+def test_why_a_terminating_pod_is_still_there(metadata, ready, reason, named):
+    obstacle = termination(pod(**metadata), ready, NOW)
+    assert (obstacle.reason, obstacle.names) == (reason, named)
+
+
+def container(name, state):
+    return {"name": name, "state": {state: {}}}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "ended"),
+    [
         (
-            {"deletionTimestamp": "2026-03-01T08:00:00Z", "finalizers": ["a.example/flush"]},
-            "True",
-            "stuck on finalizer a.example/flush",
+            {"containerStatuses": [container("c", "terminated")]},
+            False,
+        ),  # nothing is said of the init container
+        ({"containerStatuses": [container("c", "running")]}, False),
+        ({}, False),
+        (
+            {
+                "containerStatuses": [container("c", "terminated")],
+                "initContainerStatuses": [container("i", "terminated")],
+            },
+            True,
         ),
         (
             {
-                "deletionTimestamp": "2026-03-01T10:00:00Z",
-                "deletionGracePeriodSeconds": 0,
-                "finalizers": ["a.example/flush"],
+                "containerStatuses": [container("c", "terminated")],
+                "initContainerStatuses": [container("i", "running")],  # a sidecar
             },
-            "True",
-            "stuck on finalizer a.example/flush",
+            False,
         ),
-        ({"deletionTimestamp": "2026-03-01T08:00:00Z"}, "Unknown", "node is silent (Ready=Unknown)"),
-        ({"deletionTimestamp": "2026-03-01T08:00:00Z"}, "True", "kubelet has not ended it"),
     ],
 )
-def test_why_a_terminating_pod_is_still_there(metadata, ready, words):
-    assert words in termination(pod(**metadata), ready, NOW)
+def test_every_container_has_to_be_reported_as_ended(statuses, ended):
+    subject = pod()
+    subject["spec"] = {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}
+    subject["status"] = statuses
+    assert containers_ended(subject) is ended
+
+
+def test_debug_container_has_to_end_too():
+    subject = pod()
+    subject["spec"] = {"containers": [{"name": "c"}], "ephemeralContainers": [{"name": "debug"}]}
+    subject["status"] = {"containerStatuses": [container("c", "terminated")]}
+    assert not containers_ended(subject)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "tolerates"),
+    [
+        ([{"operator": "Exists"}], True),
+        ([{"operator": "Exists", "effect": "NoExecute"}], False),
+        ([{"key": "gpu-runbooks.dev/remediation", "operator": "Exists"}], False),
+        ([], False),
+        (
+            [
+                {"key": "gpu-runbooks.dev/remediation", "operator": "Exists"},
+                {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"},
+            ],
+            True,
+        ),
+    ],
+)
+def test_who_ignores_our_block(tolerations, tolerates):
+    subject = pod()
+    subject["spec"]["tolerations"] = tolerations
+    assert tolerates_block(subject) is tolerates
 
 
 @pytest.mark.parametrize(

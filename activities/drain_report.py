@@ -1,0 +1,111 @@
+"""What a drain tells: its result with the list for the evidence, its progress, its heartbeat. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from gpu_runbooks.activities.drain_state import DrainState
+from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.model.drain import DrainProgress, DrainResult
+from gpu_runbooks.activities.pod_record import PodRecord
+
+Outcome = Literal["drained", "blocked", "cancelled", "failed"]
+
+NAMED = 10
+"""Pods that a message names."""
+
+BARE = "bare: "
+LOST = "emptyDir volumes lost: "
+"""Beginnings of the notes that a message sums up."""
+
+
+@dataclass(frozen=True)
+class DrainReport:
+    """A drain's result, and what was done to every pod."""
+
+    result: DrainResult
+    pods: list[PodRecord]
+
+
+def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainReport:
+    """Put the outcome together with counts, blockers and what else a person has to know."""
+    ends = Counter(record.end for record in state.gone.values())
+    parts = [message, _unreadable(state), *_losses(state)]
+    result = DrainResult(
+        outcome=outcome,
+        gone=len(state.gone) + len(state.missing),
+        evicted=ends["evicted"],
+        completed=ends["completed"],
+        checkpointed=ends["checkpointed"],
+        deleted=ends["deleted"],
+        abandoned=len(state.abandoned),
+        skipped=len(state.skipped),
+        blockers=state.blockers(),
+        blocked_total=len(state.targets) + state.unreadable,
+        message=". ".join(part for part in parts if part),
+    )
+    return DrainReport(result, state.records())
+
+
+def progress_of(state: DrainState) -> DrainProgress:
+    return DrainProgress(
+        started=state.request.started,
+        remaining=len(state.targets) + state.unreadable,
+        gone=len(state.gone) + len(state.missing),
+        blockers=state.blockers(),
+    )
+
+
+def heartbeat_of(state: DrainState) -> Object:
+    """Details of a heartbeat: what `temporal workflow describe` shows of a drain that runs."""
+    progress = progress_of(state)
+    fields = {"namespace", "name", "reason", "names", "attempts", "since", "message"}
+    return {
+        "remaining": progress.remaining,
+        "gone": progress.gone,
+        "blockers": [blocker.model_dump(mode="json", include=fields) for blocker in progress.blockers],
+    }
+
+
+def _unreadable(state: DrainState) -> str:
+    if not state.unreadable:
+        return ""
+    return (
+        f"{state.unreadable} objects in the node's list of pods cannot be read, so it is not known "
+        "to be empty: see the worker's log, and kubectl get pods -A --field-selector spec.nodeName="
+        f"{state.request.identity.name}"
+    )
+
+
+def _losses(state: DrainState) -> list[str]:
+    """What went with pods that nobody brings back, and what was left by order."""
+    gone = [record for record in state.gone.values() if record.end != "completed"]
+    lost = [record for record in gone if _noted(record, LOST)]
+    bare = [record for record in gone if _noted(record, BARE)]
+    left = [
+        f"{record.full_name} by order of {record.abandoned_by.operator} ({record.abandoned_by.reason})"
+        for record in state.abandoned.values()
+        if record.abandoned_by
+    ]
+    parts = []
+    if lost:
+        parts.append(
+            f"{len(lost)} pods lost their emptyDir volumes: {_names(record.full_name for record in lost)}"
+        )
+    if bare:
+        parts.append(
+            f"{len(bare)} pods had no controller and are gone: {_names(record.full_name for record in bare)}"
+        )
+    if left:
+        parts.append(f"{len(left)} pods are still there, abandoned: {_names(left)}")
+    return parts
+
+
+def _noted(record: PodRecord, beginning: str) -> bool:
+    return any(note.startswith(beginning) for note in record.notes)
+
+
+def _names(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    return ", ".join(ordered[:NAMED]) + (", ..." if len(ordered) > NAMED else "")

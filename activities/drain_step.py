@@ -1,0 +1,108 @@
+"""The decision for one pod of a drain: hold it, ask it, evict it, or wait for it. Pure."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from gpu_runbooks.activities import names
+from gpu_runbooks.activities.drain_target import NEVER, Act, Step, Target
+from gpu_runbooks.activities.lineage import Lineages
+from gpu_runbooks.activities.model.drain import (
+    BlockerReason,
+    DrainMethod,
+    DrainPods,
+    OverrideMethod,
+    PodRule,
+)
+from gpu_runbooks.activities.obstacles import DELETION_DUE, NOT_DELETED
+from gpu_runbooks.activities.pods import (
+    Obstacle,
+    Readiness,
+    is_mirror,
+    is_terminating,
+    protections,
+    termination,
+)
+
+OWN_WORKER = Obstacle(
+    BlockerReason.OWN_WORKER,
+    "it is the worker that drains the node, and would not see the end of it: have a worker on another node "
+    "take over, such as by deleting this pod",
+)
+
+
+@dataclass
+class Judge:
+    """Decides by the request, and by what this drain saw of the pods' owners."""
+
+    request: DrainPods
+    own_pod_uid: str = ""
+    lineages: Lineages = field(default_factory=Lineages)
+
+    def __post_init__(self) -> None:
+        self.token = names.digest("checkpoint", self.request.incident, self.request.run_id)
+        """Stands for this incident's one request to checkpoint, however often the drain is resumed."""
+
+    def end_of(self, rule: PodRule) -> datetime:
+        """When a rule's wait is over: it counts from the drain's start, so a resumed drain keeps it."""
+        return min(self.request.started + rule.deadline, self.request.deadline)
+
+    def step(self, target: Target, node_ready: Readiness, now: datetime) -> Step:
+        """What stands in the way of a pod now, and what comes next for it."""
+        pod = target.pod
+        if self.own_pod_uid and target.uid == self.own_pod_uid:
+            return Step(OWN_WORKER)
+        if is_terminating(pod):
+            return Step(self.lineages.explain(pod) or termination(pod, node_ready, now))
+        if self.request.only is not None and is_mirror(pod):
+            message = "it is a static pod: the API cannot restart it. Restart it on the node itself"
+            return Step(Obstacle(BlockerReason.ESSENTIAL, message))
+        if target.order is None:
+            bare_stays = self.request.only is not None
+            protected = next(protections(pod, self.request.policy, now, bare_stays=bare_stays), None)
+            if protected is not None:
+                return Step(protected, at=protected.until or NEVER)
+            if waiting := self._waiting(target, now):
+                return waiting
+        act = Act.DELETE if target.order and target.order.method is OverrideMethod.DELETE else Act.EVICT
+        return Step(self.lineages.explain(pod) or self._answer(target, now), act, target.due)
+
+    def _answer(self, target: Target, now: datetime) -> Obstacle:
+        accepted = target.record.accepted
+        if target.answer.reason is BlockerReason.TERMINATING and accepted is not None:
+            return NOT_DELETED if now >= accepted + timedelta(seconds=DELETION_DUE) else target.answer
+        return target.answer
+
+    def _waiting(self, target: Target, now: datetime) -> Step | None:
+        """The wait that its rule grants the pod; None where there is none or it is over."""
+        rule, record = target.rule, target.record
+        if rule is None or rule.method is DrainMethod.EVICT or record.evictions or record.acknowledged:
+            return None
+        ends = self.end_of(rule)
+        completion = rule.method is DrainMethod.WAIT_FOR_COMPLETION
+        if now >= ends:
+            record.note("did not complete in time" if completion else "checkpoint not acknowledged")
+            return None
+        if completion:
+            message = (
+                f"rule {rule.name} lets it run to its end until {ends:%Y-%m-%d %H:%M:%S} UTC, then evicts it"
+            )
+            return Step(Obstacle(BlockerReason.COMPLETION, message, (rule.name,), ends), at=ends)
+        return self._checkpoint(target, rule, ends, now)
+
+    def _checkpoint(self, target: Target, rule: PodRule, ends: datetime, now: datetime) -> Step | None:
+        asked = False
+        if rule.checkpoint_port is None:
+            annotations = target.pod["metadata"].get("annotations") or {}
+            if annotations.get(names.CHECKPOINTED_ANNOTATION) == self.token:
+                target.record.acknowledged = now
+                return None
+            asked = annotations.get(names.CHECKPOINT_REQUESTED_ANNOTATION) == self.token
+        progress = f"annotation {names.CHECKPOINT_REQUESTED_ANNOTATION} set" if asked else target.checkpoint
+        message = (
+            f"waiting for its checkpoint ({progress or 'not asked yet'}): rule {rule.name} evicts it at "
+            f"{ends:%Y-%m-%d %H:%M:%S} UTC without one"
+        )
+        obstacle = Obstacle(BlockerReason.CHECKPOINT, message, (rule.name,), ends)
+        if asked or target.ask_due >= ends:
+            return Step(obstacle, at=ends)
+        return Step(obstacle, Act.ASK_CHECKPOINT, target.ask_due)
