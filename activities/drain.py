@@ -134,7 +134,7 @@ class _Drain:
                 self._news.set()
 
     def _see_node(self, node: Object | None) -> None:
-        self._node: NodeObservation = observe(node, self._request.incident)
+        self._node: NodeObservation = observe(node, self._request.incident, self._request.run_id)
         since = ready_condition(node).get("lastTransitionTime") if node else None
         self._state.see_node(self._node.ready, moment(since) if since else None)
 

@@ -152,7 +152,7 @@ async def still_there(incident: Incident, act: str) -> bool:
 async def _look(incident: Incident, question: str) -> NodeObservation:
     return await workflow.execute_activity_method(
         ClusterActivities.observe_node,
-        ObserveNode(name=incident.target.name, incident=incident.workflow_id),
+        ObserveNode(name=incident.target.name, incident=incident.workflow_id, run_id=incident.run_id),
         summary=question,
         **CLUSTER,
     )

@@ -55,7 +55,7 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
 
     seen = await workflow.execute_activity_method(
         ClusterActivities.observe_node,
-        ObserveNode(name=target.name, incident=incident.workflow_id),
+        ObserveNode(name=target.name, incident=incident.workflow_id, run_id=incident.run_id),
         summary=f"read node {target.name}",
         **CLUSTER,
     )
