@@ -3,6 +3,7 @@
 import asyncio
 
 from gpu_runbooks.activities.cluster import Cluster
+from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.kubernetes import Kubernetes
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
 from gpu_runbooks.workers.planner import planner, read_policy
@@ -11,8 +12,12 @@ from gpu_runbooks.workers.temporal_connection import connect, run_worker
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Work on the queue `cluster` until `stop` is set."""
+    """Work on the queue `cluster` until `stop` is set.
+
+    Raises `ValueError` and `OSError` for a policy or a place for evidence that cannot be used.
+    """
     plan = planner(settings, read_policy(settings))
+    evidence = Evidence.at(settings.evidence)
     async with Kubernetes.connect() as kubernetes:
         cluster = Cluster(
             kubernetes,
@@ -20,6 +25,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             settings.namespace,
             own_pod_uid=settings.pod_uid,
             own_node=settings.node_name,
+            evidence=evidence,
         )
         await run_worker(
             await connect(),

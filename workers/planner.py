@@ -28,13 +28,16 @@ def read_policy(settings: Settings) -> Policy:
 def planner(
     settings: Settings, policy: Policy
 ) -> Callable[[Fault, NodeIdentity, Mapping[str, str], str | None], Plan]:
-    """Bind policy, cluster and namespace. The result raises `PolicyRefused` where policy says no."""
+    """Bind policy, cluster and the namespace of test pods.
+
+    The result raises `PolicyRefused` where policy says no.
+    """
 
     def resolve(
         fault: Fault, identity: NodeIdentity, labels: Mapping[str, str], ladder: str | None = None
     ) -> Plan:
         try:
-            made = plan(policy, fault, identity, labels, settings.namespace, ladder)
+            made = plan(policy, fault, identity, labels, settings.test_namespace, ladder)
         except PlanRefused as refused:
             raise refusal(POLICY_REFUSED, str(refused)) from refused
         return made.model_copy(update={"cluster": settings.cluster})

@@ -18,13 +18,20 @@ class Settings(BaseSettings):
     """Name of the cluster: part of every workflow id."""
 
     namespace: str = "gpu-runbooks"
-    """Kubernetes namespace of the NodeTasks and test pods."""
+    """Kubernetes namespace of the NodeTasks."""
+
+    test_namespace: str = "gpu-runbooks-tests"
+    """Kubernetes namespace of the test pods, in which none can be privileged."""
 
     policy: Path = Path("/etc/gpu-runbooks/policy.yaml")
     """The policy file."""
 
     pod_uid: str = ""
     """UID of this worker's own Pod, from the downward API: a drain never evicts it (cluster-worker only)."""
+
+    evidence: str = ""
+    """Where the cluster-worker keeps what is too long for the history: `file:///folder` or
+    `s3://bucket/prefix`. Empty keeps the digests only."""
 
     listen: str = "127.0.0.1:8080"
     """Address and port of the intake's webhook."""

@@ -28,6 +28,9 @@ STAGES = Path(__file__).parent / "stages"
 NAMESPACE = "gpu-runbooks"
 """Where the product's ServiceAccounts are."""
 
+TEST_NAMESPACE = "gpu-runbooks-tests"
+"""Where its test pods run."""
+
 STATIC_IDENTITIES = {
     "admin": ("admin", "system:masters"),
     "controller-manager": ("system:kube-controller-manager", ""),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from testbed.cloud import Cloud
-from testbed.control_plane import NAMESPACE, ControlPlane
+from testbed.control_plane import NAMESPACE, TEST_NAMESPACE, ControlPlane
 from testbed.ports import free_port
 from testbed.processes import READY_SECONDS, Processes
 from testbed.temporal import NAMESPACE as TEMPORAL_NAMESPACE
@@ -54,6 +54,8 @@ class Product:
         self._cloud = cloud
         self._cluster = cluster
         self._policy = policy
+        self.evidence = directory.absolute() / "evidence"
+        """Folder of the evidence that cluster-worker keeps."""
         self._intake = f"127.0.0.1:{free_port()}"
         self.token_file = directory / "webhook-token"
         """Holds the bearer token that the webhook demands."""
@@ -99,6 +101,9 @@ class Product:
         }
         if role in WITH_KUBERNETES:
             environment["KUBECONFIG"] = str(await self._plane.grant(role))
+        if role == "cluster-worker":
+            environment["GPU_RUNBOOKS_TEST_NAMESPACE"] = TEST_NAMESPACE
+            environment["GPU_RUNBOOKS_EVIDENCE"] = self.evidence.as_uri()
         if role == "cloud-worker":
             environment |= self._cloud.environment(role)
         if role == "intake":

@@ -12,9 +12,9 @@ from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from gpu_runbooks.activities.model.node_task import RunTestPod
 from gpu_runbooks.activities.model.plan import TestPodTemplate
 from gpu_runbooks.activities.test_pod import name_of, pod_of, result_of, run_test_pod, why_waiting
+from testbed.control_plane import TEST_NAMESPACE
 
-NAMESPACE = "gpu-runbooks"
-PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+PODS = f"/api/v1/namespaces/{TEST_NAMESPACE}/pods"
 
 
 def request_for(identity, seconds=30, **changes):
@@ -24,7 +24,9 @@ def request_for(identity, seconds=30, **changes):
         "run_id": "run-1",
         "attempt": 1,
         "gpus": 8,
-        "template": TestPodTemplate(namespace=NAMESPACE, image="registry.example/test:1", command=("test",)),
+        "template": TestPodTemplate(
+            namespace=TEST_NAMESPACE, image="registry.example/test:1", command=("test",)
+        ),
         "deadline": soon(seconds),
     }
     return RunTestPod(**(fields | changes))
@@ -102,7 +104,7 @@ async def test_another_machine_gets_no_pod(admin, kubernetes, blocked):
     with pytest.raises(ApplicationError) as refused:
         await run_test_pod(kubernetes, request)
     assert refused.value.type == errors.NODE_CHANGED
-    assert name_of(request) not in await pod_names(admin, NAMESPACE)
+    assert name_of(request) not in await pod_names(admin, TEST_NAMESPACE)
 
 
 def pod(phase, **status):

@@ -63,6 +63,25 @@ def test_every_variable_is_known(rendered, workloads, monkeypatch):
                 assert Settings().namespace == "gpu-runbooks"
 
 
+def test_each_object_has_its_namespace(rendered):
+    unconfined = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
+    unconfined |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    moved = {("Role", "cluster-worker"), ("RoleBinding", "cluster-worker")}
+    in_tests = set()
+    for each in rendered:
+        kind, metadata = each["kind"], each["metadata"]
+        if kind not in unconfined and metadata["namespace"] == Settings().test_namespace:
+            in_tests.add((kind, metadata["name"]))
+        elif kind not in unconfined:
+            assert metadata["namespace"] == Settings().namespace
+    assert in_tests == moved, "nothing but the rights over test pods lies beside them"
+    levels = {
+        name: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for name, each in named(rendered, "Namespace").items()
+    }
+    assert levels == {Settings().namespace: "privileged", Settings().test_namespace: "baseline"}
+
+
 def test_every_reference_has_its_object(rendered, workloads):
     config_maps, accounts = named(rendered, "ConfigMap"), named(rendered, "ServiceAccount")
     for role, pod in workloads.items():
@@ -187,6 +206,12 @@ def test_cloud_rights_are_bound_to_the_cluster():
             assert statement["Resource"] != "*"
             (tags,) = statement["Condition"].values()
             assert tags == {"aws:ResourceTag/kubernetes.io/cluster/CLUSTER": "owned"}
+
+
+def test_the_evidence_writer_may_write_below_its_prefix_and_nothing_else():
+    (statement,) = json.loads((MANIFESTS / "iam" / "evidence-writer.json").read_text())["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert (statement["Action"], statement["Resource"]) == ("s3:PutObject", "arn:aws:s3:::BUCKET/PREFIX/*")
 
 
 def test_policies_that_ship_can_be_read():

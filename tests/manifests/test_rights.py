@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 OURS = "gpu-runbooks"
+TESTS = "gpu-runbooks-tests"
 ELSEWHERE = "kube-system"
 NODE_TASKS = "nodetasks.gpu-runbooks.dev"
 
@@ -19,9 +20,9 @@ NEEDS = {
         ("watch", "pods", ""),
         ("patch", "pods", ELSEWHERE),
         ("delete", "pods", ELSEWHERE),
-        ("get", "pods", OURS),
-        ("create", "pods", OURS),
-        ("delete", "pods", OURS),
+        ("get", "pods", TESTS),
+        ("create", "pods", TESTS),
+        ("delete", "pods", TESTS),
         ("create", "pods/eviction", ELSEWHERE),
         ("list", "poddisruptionbudgets.policy", ELSEWHERE),
         ("get", NODE_TASKS, OURS),
@@ -41,6 +42,8 @@ DANGEROUS = [
     ("patch", "nodes/status", ""),
     ("create", "nodes/proxy", ""),
     ("get", "pods", ELSEWHERE),
+    ("get", "pods", OURS),
+    ("create", "pods", OURS),
     ("create", "pods", ELSEWHERE),
     ("update", "pods", OURS),
     ("deletecollection", "pods", ELSEWHERE),

@@ -111,11 +111,11 @@ def test_person_leaves_the_node_of_an_application_at_fault(ladder):
 
 
 def test_plan_has_all_that_an_incident_needs():
-    result = plan(POLICY, fault(FaultSource.XID, "79"), node(), {**P5, "other": "x"}, "gpu-runbooks")
+    result = plan(POLICY, fault(FaultSource.XID, "79"), node(), {**P5, "other": "x"}, "gpu-tests")
     assert result.identity == node()
     assert (result.pool, result.pool_selector, result.budget) == ("p5", P5, 3)
     assert result.expected.efa_interfaces == 32
-    assert result.test_pod.namespace == "gpu-runbooks"
+    assert result.test_pod.namespace == "gpu-tests"
     assert result.test_pod.command == ("gpu-test", "--all")
     assert result.enforce
     assert result.policy_digest == POLICY.digest
