@@ -33,7 +33,7 @@ CLUSTER: dict[str, Any] = {
     "heartbeat_timeout": HEARTBEAT,
     "retry_policy": BRIEFLY,
 }
-"""Reads, block and unblock: tried while the API server is away; then a person is asked. Nothing else is done."""
+"""Reads, block and unblock: tried while the API server is away, then a person is asked. Nothing else."""
 
 LOOK_HOLDS = timedelta(seconds=60)
 """How long a look at the node permits an act: block, boot and machine may be others a minute later."""

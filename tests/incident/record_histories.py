@@ -12,6 +12,8 @@ from pathlib import Path
 from incident.conftest import dev_server, running_workers
 from incident.test_server import start, world
 
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE
+
 HISTORIES = Path(__file__).with_name("histories")
 
 RECORDED = {
@@ -21,8 +23,12 @@ RECORDED = {
     "whole-ladder": ("reset", {"resets": ["failed"], "reboots": ["unproven"]}),
     "unknown-reboot": ("reboot", {"reboots": ["unknown"]}),
     "needs-operator": ("replace", {"replacements": ["refused"]}),
+    "restart": ("restart", {}),
 }
 """Name of each history, the ladder, and what the world does."""
+
+BY_HAND = ("DrainNode", "ReturnNode")
+"""Recorded one after the other on one node."""
 
 
 async def record() -> None:
@@ -38,6 +44,17 @@ async def record() -> None:
             history = await handle.fetch_history()
             save(f"incident-{name}", history.to_json())
             sys.stdout.write(f"{name}: {len(history.events)} events\n")
+        node = world("by-hand")
+        async with running_workers(client, node):
+            for runbook in BY_HAND:
+                handle = await client.start_workflow(
+                    runbook,
+                    {"node": "by-hand", "reason": "recorded", "operator": "ana"},
+                    id="node/test/by-hand",
+                    task_queue=REMEDIATION_QUEUE,
+                )
+                await handle.result()
+                save(f"by-hand-{runbook}", (await handle.fetch_history()).to_json())
         budget = client.get_workflow_handle("budget/test/pool-reset")
         save("budget", (await budget.fetch_history()).to_json())
 
