@@ -1,6 +1,8 @@
 """The activities as Temporal calls them: registered names, errors that mean something, heartbeats."""
 
 import asyncio
+import hashlib
+import json
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,6 +15,7 @@ from temporalio.testing import ActivityEnvironment
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.cluster import Cluster, translated
 from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import KubernetesError
 from gpu_runbooks.activities.model.node import ObserveNode, UnblockNode
@@ -54,6 +57,30 @@ async def test_block_observe_drain_unblock(cluster, node):
     )
     seen = await environment.run(cluster.observe_node, ObserveNode(name=identity.name, incident=incident))
     assert (seen.blocked, seen.marker) == (False, None)
+
+
+async def test_the_fate_of_every_pod_is_kept_and_found_again(kubernetes, blocked, make_pod, tmp_path):
+    pod = await make_pod("worker", blocked.name)
+    evidence = Evidence.at(tmp_path.as_uri())
+    cluster = Cluster(kubernetes, refuse_to_plan, NAMESPACE, evidence=evidence)
+    result = await ActivityEnvironment().run(cluster.drain_pods, drain_request(blocked))
+    assert (result.outcome, result.evidence.problem) == ("drained", "")
+    (file,) = tmp_path.rglob("drain-*.json")
+    assert result.evidence.location == file.as_uri()
+    data = file.read_bytes()
+    assert result.evidence.digest == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    ends = {each["uid"]: each["end"] for each in json.loads(data)["pods"]}
+    assert ends[pod["metadata"]["uid"]] == "evicted"
+
+
+async def test_a_drain_does_not_fail_for_its_evidence(kubernetes, blocked, make_pod, tmp_path):
+    await make_pod("worker", blocked.name)
+    (tmp_path / "file").touch()
+    evidence = Evidence.at((tmp_path / "file").as_uri())
+    cluster = Cluster(kubernetes, refuse_to_plan, NAMESPACE, evidence=evidence)
+    result = await ActivityEnvironment().run(cluster.drain_pods, drain_request(blocked))
+    assert (result.outcome, result.evicted, result.evidence.location) == ("drained", 1, "")
+    assert "Not a directory" in result.evidence.problem
 
 
 async def test_missing_node(cluster, node, admin):
