@@ -34,7 +34,7 @@ class CheckpointAnswer:
     reached: bool
     """It got the request."""
     words: str
-    again: float = RETRY
+    again: float
     """Seconds until it is asked again."""
 
 
@@ -62,7 +62,9 @@ async def ask_by_http(
     """Ask once. Raises nothing: a pod that cannot be asked is one that has not answered."""
     address = status_of(pod).get("podIP")
     if not address:
-        return CheckpointAnswer(saved=False, reached=False, words="the pod has no IP address yet")
+        return CheckpointAnswer(
+            saved=False, reached=False, words="the pod has no IP address yet", again=RETRY
+        )
     url = URL.build(scheme="http", host=address, port=rule.checkpoint_port, path=rule.checkpoint_path)
     body = {"incident": incident, "pod": full_name(pod), "deadline": deadline.isoformat()}
     timeout = aiohttp.ClientTimeout(total=ASK_TIMEOUT)
@@ -72,9 +74,13 @@ async def ask_by_http(
         ) as response:
             status = response.status
     except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:
-        return CheckpointAnswer(saved=False, reached=False, words=f"POST {url} fails, asked again: {error!r}")
+        return CheckpointAnswer(
+            saved=False, reached=False, words=f"POST {url} fails, asked again: {error!r}", again=RETRY
+        )
     if status in {200, 204}:
-        return CheckpointAnswer(saved=True, reached=True, words="saved")
+        return CheckpointAnswer(saved=True, reached=True, words="saved", again=0.0)
     if status == 202:
         return CheckpointAnswer(saved=False, reached=True, words="the pod is saving", again=ASK_AGAIN)
-    return CheckpointAnswer(saved=False, reached=True, words=f"POST {url} answers {status}, asked again")
+    return CheckpointAnswer(
+        saved=False, reached=True, words=f"POST {url} answers {status}, asked again", again=RETRY
+    )
