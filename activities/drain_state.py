@@ -180,6 +180,7 @@ class DrainState:
         if owner_of(pod) is None:
             record.note("bare: nobody makes it anew")
         target = Target(pod, record, rule, order, since=now)
+        record.reason = target.step.obstacle.reason
         if order is not None and order.method is OverrideMethod.EVICT:
             record.evicted_by = _signed(order, now)
         self.targets[uid] = target
@@ -253,8 +254,8 @@ class DrainState:
     def _set(self, target: Target, step: Step, now: datetime) -> None:
         if step.obstacle.reason is not target.step.obstacle.reason:
             target.since = now
+            target.record.reason = step.obstacle.reason
         target.step = step
-        target.record.reason = step.obstacle.reason
 
     # --- what became of it ---------------------------------------------------------------------------
 
