@@ -119,13 +119,13 @@ class Bench:
     async def _drain_by_kubectl(self, pods: int) -> Window:
         (node,) = await self._nodes({0: pods})
         window = await self.kubectl.drain(node)
-        await self._tidy(node)
+        await self._see_empty(node)
         return window
 
     async def _drain_by_us(self, pods: int) -> Window:
         (node,) = await self._nodes({0: pods})
         (step,) = await self.ours.drain(node)
-        await self._tidy(node)
+        await self._see_empty(node)
         return step
 
     async def _slow_pods(self, plan: Plan) -> SlowPods:
@@ -134,14 +134,14 @@ class Bench:
             (node,) = await self._nodes(plan.slow)
             async with self.fleet.terminations(node) as took:
                 (step,) = await self.ours.drain(node)
-            await self._tidy(node)
+            await self._see_empty(node)
         return SlowPods(pods, step.seconds, max(took.values()))
 
     async def _many_nodes(self, plan: Plan) -> ManyNodes:
         with self.progress.step(f"{plan.nodes} nodes of {plan.pods_each} pods at once, ours"):
             nodes = await self._nodes({0: plan.pods_each}, plan.nodes)
             steps = await self.ours.drain(*nodes)
-            await self._tidy(*nodes)
+            await self._see_empty(*nodes)
         began, ended = min(step.began for step in steps), max(step.ended for step in steps)
         return ManyNodes(plan.nodes, plan.pods_each, Window(began, ended).seconds)
 
@@ -153,12 +153,11 @@ class Bench:
         await self.fleet.fill(names, pods)
         return names
 
-    async def _tidy(self, *drained: str) -> None:
-        """See for ourselves that the nodes are empty, and let nothing be busy with their pods any more."""
+    async def _see_empty(self, *drained: str) -> None:
+        """See for ourselves that the nodes are empty, whatever the drains say."""
         for node in drained:
             if left := await self.fleet.pods_on(node):
                 raise DrainFailedError(f"{node} counts as drained and has {len(left)} pods")
-        await self.fleet.clear()
 
 
 async def bench_drain(output: Path | None, plan: Plan | None = None) -> int:

@@ -55,7 +55,7 @@ class KubectlDrain:
         command = (
             *(path_of("kubectl"), f"--kubeconfig={self._plane.kubeconfig(KUBECTL_ACCOUNT)}"),
             f"--cache-dir={self._plane.directory / 'kubectl-cache'}",
-            *("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={LIMIT_SECONDS}s"),
+            *("drain", node, "--ignore-daemonsets", "--force", f"--timeout={LIMIT_SECONDS}s"),
         )
         began, clock = datetime.now(UTC), time.monotonic()
         process = await asyncio.create_subprocess_exec(

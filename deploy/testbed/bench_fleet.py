@@ -1,7 +1,7 @@
 """Nodes full of pods for the benchmark, and a look at how the pods end.
 
-The pods belong to real ReplicaSets and came through the real scheduler, as on a cluster. Each ReplicaSet is
-tied to one node, so the pods that it makes anew during a drain stay pending and crowd no other node.
+The pods have no controller. To make their successors is the work of other programs, which on a cluster run on
+other machines: here it would take processor time from whichever drain is measured, and tell nothing of it.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
-from testbed.background import beside
+from testbed.background import beside, together
 from testbed.fleet import is_ready
 from testbed.nodes import gpu_node
 from testbed.processes import PartFailedError
@@ -20,10 +20,10 @@ POOL = "bench"
 
 NODES = "/api/v1/nodes"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-REPLICA_SETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/replicasets"
 
 PATIENCE = 90.0
 LOOK_SECONDS = 0.2
+CREATED_AT_ONCE = 8
 
 GRACE_SECONDS = 30
 """Grace period of the pods: Kubernetes' default."""
@@ -38,29 +38,28 @@ class BenchFleet:
     async def open(self) -> None:
         """Make the namespace of the pods."""
         await self._kubernetes.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
+        # a pod is refused until the controller-manager has made the namespace's ServiceAccount
+        await self._until(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", bool, "ServiceAccount default")
 
     async def fill(self, names: Iterable[str], pods: Mapping[int, int]) -> None:
         """Register nodes and start pods on each: by the seconds that they take to stop, how many."""
         nodes = tuple(names)
-        room = str(sum(pods.values()) + 10)
+        count = sum(pods.values())
         for number, name in enumerate(nodes):
             node = gpu_node(name, f"i-{number:017x}", pool=POOL)
             for amount in (node["status"]["capacity"], node["status"]["allocatable"]):
-                amount["pods"] = room
+                amount["pods"] = str(count + 10)
             await self._kubernetes.request("POST", NODES, body=node)
         await self._until(NODES, lambda found: _ready_nodes(found) >= set(nodes), "Ready nodes")
-        for name in nodes:
-            for seconds, count in pods.items():
-                body = _replica_set(name, seconds, count)
-                await self._kubernetes.request("POST", REPLICA_SETS, body=body)
-        await self._until(REPLICA_SETS, lambda found: all(map(_is_complete, found)), "pods that run")
+        stops = [seconds for seconds, many in pods.items() for _ in range(many)]
+        bodies = iter([_pod(name, number, stop) for name in nodes for number, stop in enumerate(stops)])
 
-    async def clear(self) -> None:
-        """Remove all pods and their ReplicaSets, so that nothing is busy with them any more."""
-        for replica_set in await self._kubernetes.items(REPLICA_SETS):
-            path = f"{REPLICA_SETS}/{replica_set['metadata']['name']}"
-            await self._kubernetes.request("DELETE", path, body={"propagationPolicy": "Foreground"})
-        await self._until(REPLICA_SETS, lambda found: not found, "end of the ReplicaSets")
+        async def create() -> None:
+            for body in bodies:
+                await self._kubernetes.request("POST", PODS, body=body)
+
+        await together(*(create() for _ in range(CREATED_AT_ONCE)))
+        await self._until(PODS, lambda found: len(_running(found)) == count * len(nodes), "pods that run")
 
     async def pods_on(self, node: str) -> list[Object]:
         """What is left of the pods of a node. The node agent's pod, of a DaemonSet, is not among them."""
@@ -101,27 +100,19 @@ def _ready_nodes(nodes: list[Object]) -> set[str]:
     return {node["metadata"]["name"] for node in nodes if is_ready(node)}
 
 
-def _is_complete(replica_set: Object) -> bool:
-    return bool(replica_set["status"].get("readyReplicas") == replica_set["spec"]["replicas"])
+def _running(pods: list[Object]) -> list[Object]:
+    return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
 
-def _replica_set(node: str, stop_seconds: int, count: int) -> Object:
-    name = f"{node}-{stop_seconds}"
+def _pod(node: str, number: int, stop_seconds: int) -> Object:
     return {
-        "metadata": {"name": name},
+        "metadata": {
+            "name": f"{node}-{number:03}",
+            "annotations": {"gpu-runbooks.dev/stop-seconds": str(stop_seconds)},
+        },
         "spec": {
-            "replicas": count,
-            "selector": {"matchLabels": {"app": name}},
-            "template": {
-                "metadata": {
-                    "labels": {"app": name},
-                    "annotations": {"gpu-runbooks.dev/stop-seconds": str(stop_seconds)},
-                },
-                "spec": {
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "terminationGracePeriodSeconds": GRACE_SECONDS,
-                    "containers": [{"name": "work", "image": "work"}],
-                },
-            },
+            "nodeName": node,
+            "terminationGracePeriodSeconds": GRACE_SECONDS,
+            "containers": [{"name": "work", "image": "work"}],
         },
     }
