@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
-from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.explanation import explained
 from gpu_runbooks.activities.heartbeat import beating
@@ -148,7 +148,7 @@ class Cluster(ClusterActivities):
             )
             kept = await self._evidence.keep(
                 "drain" if request.only is None else "restart",
-                {"request": request, "result": report.result, "pods": report.pods},
+                {"request": request, "result": report.result, "pods": [pod.as_json() for pod in report.pods]},
                 incident=request.incident,
                 run_id=request.run_id,
             )

@@ -82,9 +82,11 @@ async def _have_pods_leave(
     incident: Incident, rung: Rung, what: str, only: tuple[str, ...] | None = None
 ) -> DrainResult | None:
     """The drain's result; None where a person's word ended it: an abort, or an order for a pod."""
-    started, orders = workflow.now(), incident.orders
-    deadline = started + rung.timeout + longest_wait(incident.plan.drain)
-    incident.draining = started
+    now, orders = workflow.now(), incident.orders
+    incident.draining = True
+    started = incident.drain_began = incident.drain_began or now
+    waits_end = started + longest_wait(incident.plan.drain)
+    deadline = max(now, waits_end) + rung.timeout
     draining = workflow.start_activity_method(
         ClusterActivities.drain_pods,
         DrainPods(
@@ -99,7 +101,7 @@ async def _have_pods_leave(
         ),
         summary=f"{what}, and see the pods gone by {deadline:%H:%M:%S} UTC",
         cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-        **until(deadline, started),
+        **until(deadline, now),
     )
 
     def interrupted() -> bool:
@@ -110,6 +112,7 @@ async def _have_pods_leave(
         if not draining.done():
             draining.cancel()
         result: DrainResult = await draining
+        incident.drain_began = None
         return result
     except (ActivityError, asyncio.CancelledError) as error:
         if not is_cancelled_exception(error):
@@ -122,7 +125,7 @@ async def _have_pods_leave(
             await draining
         raise
     finally:
-        incident.draining = None
+        incident.draining = False
 
 
 def _count(incident: Incident, drained: DrainResult) -> None:

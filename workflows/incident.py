@@ -142,8 +142,10 @@ class Incident(BaseModel):
     """True from a drain that ended `drained` until the next act."""
     drains: int = 0
     """Drains since the last act that did not end `drained`."""
-    draining: datetime | None = None
-    """When the drain that runs was begun."""
+    draining: bool = False
+    """A drain runs now."""
+    drain_began: datetime | None = None
+    """When the drain began that runs, or that an order cut short: the pods' waits count from here."""
     overrides: list[PodOverride] = []
     """What operators ordered for pods that stood in the way of a drain."""
     orders: int = 0

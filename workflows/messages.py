@@ -156,8 +156,7 @@ class IncidentMessages:
         incident = self._open_incident()
         if incident.outcome is not None:
             raise ApplicationError("the incident is ending", type=NOT_NOW)
-        draining = incident.draining is not None
-        if not draining and not (incident.phase is Phase.NEEDS_OPERATOR and incident.drains):
+        if not incident.draining and not (incident.phase is Phase.NEEDS_OPERATOR and incident.drains):
             raise ApplicationError(
                 f"no drain waits for a person: the incident is in phase {incident.phase}", type=NOT_NOW
             )
@@ -185,7 +184,7 @@ class IncidentMessages:
             progress = DrainProgress.model_validate(raw)
         except ValidationError:
             return  # a signal cannot be refused, and an error would stop the incident for ever
-        if incident is not None and incident.draining == progress.started:
+        if incident is not None and incident.draining and incident.drain_began == progress.started:
             incident.blockers = list(progress.blockers)
             show(incident)
 

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.drain import drain as drain_with_records
+from gpu_runbooks.activities.draining.drain import drain as drain_with_records
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.nodes import identity_of
 

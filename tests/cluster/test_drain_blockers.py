@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from cluster.conftest import drain_request, pod_names, until
 
-from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.drain import DrainPolicy
 from testbed.api_faults import hang, lose_answer, respond, status

@@ -7,7 +7,7 @@ import pytest
 from cluster.conftest import drain_request, pod_names
 
 from gpu_runbooks.activities import kubernetes as client
-from gpu_runbooks.activities.drain import drain
+from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.model.drain import BlockerReason
 from testbed.api_faults import (
     close_connection,

@@ -7,8 +7,8 @@ import pytest
 from aiohttp import web
 from cluster.conftest import drain_request, pod_names, until
 
-from gpu_runbooks.activities.drain import drain
-from gpu_runbooks.activities.drain_state import DrainState
+from gpu_runbooks.activities.draining.drain import drain
+from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from gpu_runbooks.activities.model.drain import (
     DrainMethod,

@@ -5,12 +5,13 @@ from itertools import pairwise
 
 import pytest
 
-from gpu_runbooks.activities.drain_progress import INTERVAL, MOST, PATIENCE, ProgressPace
-from gpu_runbooks.activities.drain_report import heartbeat_of, report_of
-from gpu_runbooks.activities.drain_state import MOST_BLOCKERS, DrainState
-from gpu_runbooks.activities.drain_target import NEVER, Act
-from gpu_runbooks.activities.eviction import ATTEMPTS_AGAINST_TWO_BUDGETS, Answer, Verdict
-from gpu_runbooks.activities.lineage import RESPAWNS
+from gpu_runbooks.activities.draining.eviction import ATTEMPTS_AGAINST_TWO_BUDGETS, Answer, Verdict
+from gpu_runbooks.activities.draining.lineage import RESPAWNS
+from gpu_runbooks.activities.draining.obstacles import obstacle_of
+from gpu_runbooks.activities.draining.progress import INTERVAL, MOST, PATIENCE, ProgressPace
+from gpu_runbooks.activities.draining.report import heartbeat_of, report_of
+from gpu_runbooks.activities.draining.state import MOST_BLOCKERS, DrainState
+from gpu_runbooks.activities.draining.target import NEVER, Act
 from gpu_runbooks.activities.model.drain import (
     DrainMethod,
     DrainPods,
@@ -21,7 +22,6 @@ from gpu_runbooks.activities.model.drain import (
     Workload,
 )
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.obstacles import obstacle_of
 
 NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
 LATER = NOW + timedelta(days=365)

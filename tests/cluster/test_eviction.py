@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_runbooks.activities.budgets import Budget
-from gpu_runbooks.activities.eviction import (
+from gpu_runbooks.activities.draining.budgets import Budget
+from gpu_runbooks.activities.draining.eviction import (
     ATTEMPTS_AGAINST_TWO_BUDGETS,
     Answer,
     Verdict,
@@ -13,8 +13,8 @@ from gpu_runbooks.activities.eviction import (
     missing_right,
     pause,
 )
+from gpu_runbooks.activities.draining.obstacles import obstacle_of
 from gpu_runbooks.activities.kubernetes import KubernetesError
-from gpu_runbooks.activities.obstacles import obstacle_of
 
 TWO_BUDGETS = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

@@ -4,9 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_runbooks.activities.budgets import selects
-from gpu_runbooks.activities.model.drain import BlockerReason, DrainPolicy
-from gpu_runbooks.activities.pods import (
+from gpu_runbooks.activities.draining.budgets import selects
+from gpu_runbooks.activities.draining.pods import (
     belongs_to_node,
     containers_ended,
     has_finished,
@@ -14,6 +13,7 @@ from gpu_runbooks.activities.pods import (
     termination,
     tolerates_block,
 )
+from gpu_runbooks.activities.model.drain import BlockerReason, DrainPolicy
 
 NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from gpu_runbooks.activities.draining.workloads import fits, owner_of, rule_for, workload_of
 from gpu_runbooks.activities.model.drain import (
     DrainMethod,
     DrainPolicy,
@@ -12,7 +13,6 @@ from gpu_runbooks.activities.model.drain import (
     Workload,
     WorkloadSelector,
 )
-from gpu_runbooks.activities.workloads import fits, owner_of, rule_for, workload_of
 
 
 def pod(kind="", namespace="blue", *, labels=None, priority="", name="o"):

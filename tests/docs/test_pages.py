@@ -71,7 +71,9 @@ def test_every_reason_and_order_of_a_drain_is_explained():
     page = (ROOT / "docs" / "draining.md").read_text()
     rows = "".join(re.findall(r"^\|([^|]+)\|", page, re.MULTILINE))
     assert set(re.findall(r"`([\w-]+)`", rows)) == {*BlockerReason, *OverrideMethod}
-    assert all(name in page for name in (names.CHECKPOINT_REQUESTED_ANNOTATION, names.CHECKPOINTED_ANNOTATION))
+    assert all(
+        name in page for name in (names.CHECKPOINT_REQUESTED_ANNOTATION, names.CHECKPOINTED_ANNOTATION)
+    )
 
 
 def test_the_receiver_in_the_readme_is_yaml():

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from gpu_runbooks.activities.draining.pods import Obstacle, full_name
+from gpu_runbooks.activities.draining.workloads import owner_of
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import BlockerReason
-from gpu_runbooks.activities.pods import Obstacle, full_name
-from gpu_runbooks.activities.workloads import owner_of
 
 RESPAWNS = 3
 """Births after which it is no chance: one may have been bound just before the cordon."""

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from gpu_runbooks.activities.draining.obstacles import NOT_TRIED
+from gpu_runbooks.activities.draining.pod_record import PodRecord
+from gpu_runbooks.activities.draining.pods import Obstacle
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import PodOverride, PodRule
-from gpu_runbooks.activities.obstacles import NOT_TRIED
-from gpu_runbooks.activities.pod_record import PodRecord
-from gpu_runbooks.activities.pods import Obstacle
 
 EVER = datetime.min.replace(tzinfo=UTC)
 NEVER = datetime.max.replace(tzinfo=UTC)

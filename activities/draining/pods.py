@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from gpu_runbooks.activities import names
+from gpu_runbooks.activities.draining.workloads import fits, owner_of
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import BlockerReason, DrainPolicy
-from gpu_runbooks.activities.workloads import fits, owner_of
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
 

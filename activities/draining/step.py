@@ -4,23 +4,23 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.drain_target import NEVER, Act, Step, Target
-from gpu_runbooks.activities.lineage import Lineages
-from gpu_runbooks.activities.model.drain import (
-    BlockerReason,
-    DrainMethod,
-    DrainPods,
-    OverrideMethod,
-    PodRule,
-)
-from gpu_runbooks.activities.obstacles import DELETION_DUE, NOT_DELETED
-from gpu_runbooks.activities.pods import (
+from gpu_runbooks.activities.draining.lineage import Lineages
+from gpu_runbooks.activities.draining.obstacles import DELETION_DUE, NOT_DELETED
+from gpu_runbooks.activities.draining.pods import (
     Obstacle,
     Readiness,
     is_mirror,
     is_terminating,
     protections,
     termination,
+)
+from gpu_runbooks.activities.draining.target import NEVER, Act, Step, Target
+from gpu_runbooks.activities.model.drain import (
+    BlockerReason,
+    DrainMethod,
+    DrainPods,
+    OverrideMethod,
+    PodRule,
 )
 
 OWN_WORKER = Obstacle(

@@ -5,9 +5,9 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from gpu_runbooks.activities.draining.workloads import owner_of
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import BlockerReason, DrainMethod, Workload
-from gpu_runbooks.activities.workloads import owner_of
 
 End = Literal["evicted", "checkpointed", "completed", "deleted", "removed", "abandoned", "stays", "left"]
 """How it ended: `removed` by somebody else, `stays` with the node, `left` behind by the drain."""

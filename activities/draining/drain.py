@@ -11,18 +11,18 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gpu_runbooks.activities.checkpoint import withdraw
-from gpu_runbooks.activities.drain_calls import DrainCalls
-from gpu_runbooks.activities.drain_progress import ProgressPace
-from gpu_runbooks.activities.drain_report import DrainReport, Outcome, heartbeat_of, progress_of, report_of
-from gpu_runbooks.activities.drain_state import DrainState
+from gpu_runbooks.activities.draining.calls import DrainCalls
+from gpu_runbooks.activities.draining.checkpoint import withdraw
+from gpu_runbooks.activities.draining.pods import is_terminating, moment
+from gpu_runbooks.activities.draining.progress import ProgressPace
+from gpu_runbooks.activities.draining.report import DrainReport, Outcome, heartbeat_of, progress_of, report_of
+from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.kubernetes import REFUSALS, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.listing import by_uid
 from gpu_runbooks.activities.model.drain import DrainPods, DrainProgress
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.nodes import NODES, observe, ready_condition, require_same_machine
-from gpu_runbooks.activities.pods import is_terminating, moment
 
 PODS = "/api/v1/pods"
 

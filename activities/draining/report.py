@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from gpu_runbooks.activities.drain_state import DrainState
+from gpu_runbooks.activities.draining.pod_record import PodRecord
+from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import DrainProgress, DrainResult
-from gpu_runbooks.activities.pod_record import PodRecord
 
 Outcome = Literal["drained", "blocked", "cancelled", "failed"]
 

@@ -12,11 +12,9 @@ from typing import Self
 
 import aiohttp
 
-from gpu_runbooks.activities.budgets import Budget, Budgets
-from gpu_runbooks.activities.checkpoint import ask_by_annotation, ask_by_http
-from gpu_runbooks.activities.drain_state import DrainState
-from gpu_runbooks.activities.drain_target import Act, Target
-from gpu_runbooks.activities.eviction import (
+from gpu_runbooks.activities.draining.budgets import Budget, Budgets
+from gpu_runbooks.activities.draining.checkpoint import ask_by_annotation, ask_by_http
+from gpu_runbooks.activities.draining.eviction import (
     Answer,
     Verdict,
     classify,
@@ -25,10 +23,12 @@ from gpu_runbooks.activities.eviction import (
     missing_right,
     pause,
 )
+from gpu_runbooks.activities.draining.obstacles import obstacle_of
+from gpu_runbooks.activities.draining.pods import is_ready
+from gpu_runbooks.activities.draining.state import DrainState
+from gpu_runbooks.activities.draining.target import Act, Target
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.drain import PodRule
-from gpu_runbooks.activities.obstacles import obstacle_of
-from gpu_runbooks.activities.pods import is_ready
 
 CALLS_AT_ONCE = 32
 """Calls to the API server in flight."""

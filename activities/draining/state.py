@@ -10,21 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.drain_step import Judge
-from gpu_runbooks.activities.drain_target import EVER, NEVER, Act, Step, Target
-from gpu_runbooks.activities.eviction import Answer, Verdict, pause
-from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.model.drain import (
-    BlockerReason,
-    DrainMethod,
-    DrainPods,
-    OverrideMethod,
-    PodBlocker,
-    PodOverride,
-    PodRule,
-)
-from gpu_runbooks.activities.pod_record import End, Order, PodRecord
-from gpu_runbooks.activities.pods import (
+from gpu_runbooks.activities.draining.eviction import Answer, Verdict, pause
+from gpu_runbooks.activities.draining.pod_record import End, Order, PodRecord
+from gpu_runbooks.activities.draining.pods import (
     Obstacle,
     Readiness,
     belongs_to_node,
@@ -35,7 +23,19 @@ from gpu_runbooks.activities.pods import (
     tolerates_block,
     was_evicted,
 )
-from gpu_runbooks.activities.workloads import owner_of, rule_for, workload_of
+from gpu_runbooks.activities.draining.step import Judge
+from gpu_runbooks.activities.draining.target import EVER, NEVER, Act, Step, Target
+from gpu_runbooks.activities.draining.workloads import owner_of, rule_for, workload_of
+from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.model.drain import (
+    BlockerReason,
+    DrainMethod,
+    DrainPods,
+    OverrideMethod,
+    PodBlocker,
+    PodOverride,
+    PodRule,
+)
 
 MOST_BLOCKERS = 20
 LONGEST_MESSAGE = 400

@@ -1,10 +1,10 @@
 """A refusal of the API server in the words of the person who has to do something about it. Pure."""
 
-from gpu_runbooks.activities.budgets import Budget
-from gpu_runbooks.activities.eviction import Answer, Verdict
+from gpu_runbooks.activities.draining.budgets import Budget
+from gpu_runbooks.activities.draining.eviction import Answer, Verdict
+from gpu_runbooks.activities.draining.pods import Obstacle, is_ready
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import BlockerReason
-from gpu_runbooks.activities.pods import Obstacle, is_ready
 
 LONGEST_QUOTE = 160
 """Characters of the server's own words: what to do has to fit behind them."""

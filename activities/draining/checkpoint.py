@@ -12,9 +12,9 @@ import aiohttp
 from yarl import URL
 
 from gpu_runbooks.activities import names
+from gpu_runbooks.activities.draining.pods import full_name, status_of
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
 from gpu_runbooks.activities.model.drain import PodRule
-from gpu_runbooks.activities.pods import full_name, status_of
 
 ASK_TIMEOUT = 5.0
 """Seconds for one call to a pod."""
