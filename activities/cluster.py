@@ -1,5 +1,6 @@
 """The activities of queue `cluster`, put together. What each does is in the module of its name."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -10,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
+from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL
 from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.explanation import explained
@@ -109,6 +111,7 @@ class Cluster(ClusterActivities):
         self._namespace = namespace
         self._own_pod_uid = own_pod_uid
         self._own_node = own_node
+        self._places = asyncio.Semaphore(CALLS_OF_ALL)
 
     @activity.defn
     async def plan_incident(self, request: PlanIncident) -> Plan:
@@ -145,6 +148,7 @@ class Cluster(ClusterActivities):
                 own_pod_uid=self._own_pod_uid,
                 beat=beat,
                 on_progress=_tell_incident,
+                places=self._places,
             )
             kept = await self._evidence.keep(
                 "drain" if request.only is None else "restart",

@@ -31,7 +31,10 @@ from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Obje
 from gpu_runbooks.activities.model.drain import PodRule
 
 CALLS_AT_ONCE = 32
-"""Calls to the API server in flight."""
+"""Calls of one drain to the API server."""
+
+CALLS_OF_ALL = 64
+"""Calls of all drains of a worker that are in flight: more make no drain faster, and others are throttled."""
 
 ASKS_AT_ONCE = 32
 """Calls to pods in flight: a pod that does not answer keeps no eviction waiting."""
@@ -41,12 +44,18 @@ class DrainCalls:
     """Calls in flight of one drain. Close it (`async with`) and none goes on."""
 
     def __init__(
-        self, kubernetes: Kubernetes, state: DrainState, now: Callable[[], datetime], news: asyncio.Event
+        self,
+        kubernetes: Kubernetes,
+        state: DrainState,
+        now: Callable[[], datetime],
+        news: asyncio.Event,
+        places: asyncio.Semaphore,
     ) -> None:
         self._kubernetes = kubernetes
         self._state = state
         self._now = now
         self._news = news
+        self._places = places
         self._budgets = Budgets(kubernetes)
         self._calls: set[asyncio.Task[None]] = set()
         self._asks: set[asyncio.Task[None]] = set()
@@ -104,7 +113,8 @@ class DrainCalls:
         self, target: Target, method: str, path: str, body: Object, right: tuple[str, str]
     ) -> None:
         try:
-            await self._kubernetes.request(method, path, body=body)
+            async with self._places:
+                await self._kubernetes.request(method, path, body=body)
             answer = Answer(Verdict.ACCEPTED)
         except KubernetesError as error:
             answer = _with_right(classify(error), right)

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from gpu_runbooks.activities.draining.calls import DrainCalls
+from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL, DrainCalls
 from gpu_runbooks.activities.draining.checkpoint import withdraw
 from gpu_runbooks.activities.draining.pods import is_terminating, moment
 from gpu_runbooks.activities.draining.progress import ProgressPace
@@ -48,6 +48,7 @@ async def drain(
     own_pod_uid: str = "",
     beat: Beat = lambda _: None,
     on_progress: OnProgress = _tell_nobody,
+    places: asyncio.Semaphore | None = None,
 ) -> DrainReport:
     """Drain the node under this incident's block, or have `only` some pods leave it.
 
@@ -55,12 +56,16 @@ async def drain(
     no longer, on the node. `blocked`: pods are left at the deadline or on a silent node, with their reasons.
     `failed`: we may not do what a drain has to.
 
+    Drains that share `places` share the limit of calls in flight.
+
     Raises `ApplicationError` NODE_CHANGED for another machine; `KubernetesError`; `CancelledError`, never a
     result, when it is cancelled.
     """
     node = await kubernetes.request("GET", f"{NODES}/{request.identity.name}")
     require_same_machine(node, request.identity)
-    run = _Drain(kubernetes, request, node, own_pod_uid, beat, on_progress)
+    run = _Drain(
+        kubernetes, request, node, own_pod_uid, beat, on_progress, places or asyncio.Semaphore(CALLS_OF_ALL)
+    )
     async with run.calls:
         following = [asyncio.create_task(run.follow_node()), asyncio.create_task(run.follow_pods())]
         try:
@@ -98,6 +103,7 @@ class _Drain:
         own_pod_uid: str,
         beat: Beat,
         on_progress: OnProgress,
+        places: asyncio.Semaphore,
     ) -> None:
         self._kubernetes = kubernetes
         self._request = request
@@ -111,7 +117,7 @@ class _Drain:
         self._clock = _Clock.start()
         self._selector = f"spec.nodeName={request.identity.name}"
         self._list_due = self._clock.began
-        self.calls = DrainCalls(kubernetes, self._state, self._clock.now, self._news)
+        self.calls = DrainCalls(kubernetes, self._state, self._clock.now, self._news, places)
         self.telling: set[asyncio.Task[None]] = set()
         self._see_node(node)
 
@@ -204,7 +210,7 @@ class _Drain:
 
     async def _wait_for_news(self, now: datetime) -> None:
         wake = min(now + timedelta(seconds=LOOK_INTERVAL), self._request.deadline, self._state.next_look(now))
-        if not self._state.targets:
+        if self._state.seen and not self._state.targets:
             wake = min(wake, max(self._state.settled, self._list_due))
         try:
             async with asyncio.timeout(max(0.0, (wake - self._clock.now()).total_seconds())):

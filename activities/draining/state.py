@@ -232,7 +232,9 @@ class DrainState:
         for target in self.targets.values():
             if target.asking or target.step.at > now:
                 continue
-            self._consider(target, now)
+            # an act that was due when it was decided stays so until the pod changes or the next review
+            if target.judged < target.step.at or target.step.act is None:
+                self._consider(target, now)
             if target.step.act is not None and target.step.at <= now:
                 ready.append(target)
         return sorted(ready, key=lambda target: target.attempts)
@@ -255,7 +257,7 @@ class DrainState:
         if step.obstacle.reason is not target.step.obstacle.reason:
             target.since = now
             target.record.reason = step.obstacle.reason
-        target.step = step
+        target.step, target.judged = step, now
 
     # --- what became of it ---------------------------------------------------------------------------
 

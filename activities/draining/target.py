@@ -53,6 +53,8 @@ class Target:
     """What the API server last said of its eviction."""
     checkpoint: str = ""
     """How its checkpoint is coming on, in words."""
+    judged: datetime = EVER
+    """When its step was decided."""
     asking: bool = False
     """A call is on its way."""
     understood: bool = True

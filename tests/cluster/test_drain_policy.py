@@ -139,7 +139,7 @@ async def at_loopback(admin, namespace, name):
 
 
 async def test_checkpoint_by_http(admin, kubernetes, blocked, namespace, make_pod, workload, monkeypatch):
-    monkeypatch.setattr("gpu_runbooks.activities.checkpoint.ASK_AGAIN", 0.5)
+    monkeypatch.setattr("gpu_runbooks.activities.draining.checkpoint.ASK_AGAIN", 0.5)
     port, _, asked = workload
     await make_pod("job", blocked.name, labels=TRAINING)
     await at_loopback(admin, namespace, "job")
@@ -159,7 +159,7 @@ async def test_checkpoint_by_http(admin, kubernetes, blocked, namespace, make_po
 async def test_pod_that_does_not_save_is_evicted_at_the_deadline(
     admin, kubernetes, blocked, namespace, make_pod, workload, monkeypatch
 ):
-    monkeypatch.setattr("gpu_runbooks.activities.checkpoint.RETRY", 0.5)
+    monkeypatch.setattr("gpu_runbooks.activities.draining.checkpoint.RETRY", 0.5)
     port, answers, asked = workload
     answers[:] = [500]
     await make_pod("job", blocked.name, labels=TRAINING)
