@@ -59,7 +59,9 @@ class BenchFleet:
                 await self._kubernetes.request("POST", PODS, body=body)
 
         await together(*(create() for _ in range(CREATED_AT_ONCE)))
-        await self._until(PODS, lambda found: len(_running(found)) == count * len(nodes), "pods that run")
+        await self._until(
+            PODS, lambda found: not found, "end of pending pods", field_selector="status.phase=Pending"
+        )
 
     async def pods_on(self, node: str) -> list[Object]:
         """What is left of the pods of a node. The node agent's pod, of a DaemonSet, is not among them."""
@@ -87,10 +89,12 @@ class BenchFleet:
                 while begun:  # the news of the last end may be on its way
                     await asyncio.sleep(LOOK_SECONDS)
 
-    async def _until(self, path: str, holds: Callable[[list[Object]], bool], what: str) -> None:
+    async def _until(
+        self, path: str, holds: Callable[[list[Object]], bool], what: str, *, field_selector: str = ""
+    ) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                while not holds(await self._kubernetes.items(path)):
+                while not holds(await self._kubernetes.items(path, field_selector=field_selector)):
                     await asyncio.sleep(LOOK_SECONDS)
         except TimeoutError:
             raise PartFailedError(f"no {what} after {PATIENCE:.0f} s (GET {path})") from None
@@ -98,10 +102,6 @@ class BenchFleet:
 
 def _ready_nodes(nodes: list[Object]) -> set[str]:
     return {node["metadata"]["name"] for node in nodes if is_ready(node)}
-
-
-def _running(pods: list[Object]) -> list[Object]:
-    return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
 
 def _pod(node: str, number: int, stop_seconds: int) -> Object:
