@@ -25,6 +25,8 @@ class Status(BaseModel):
     blocked: bool
     question: str | None
     blockers: list[PodBlocker]
+    blockers_seen: datetime | None
+    """As of when these stand in the way."""
     overrides: list[PodOverride]
     acts: list[Act]
     outcome: Outcome | None
@@ -60,6 +62,7 @@ def status(incident: Incident) -> Status:
         blocked=incident.blocked,
         question=incident.question,
         blockers=incident.blockers,
+        blockers_seen=incident.blockers_seen,
         overrides=incident.overrides,
         acts=incident.acts,
         outcome=incident.outcome,
@@ -116,6 +119,8 @@ def live_details(incident: Incident) -> str:
         ]
         lines.append("")
     if incident.blockers:
+        if incident.blockers_seen is not None:
+            lines += [f"In the way of the drain, as of {_time(incident.blockers_seen)}:", ""]
         lines += _blockers(incident.blockers)
     lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
     return "\n".join(lines)

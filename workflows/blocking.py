@@ -23,7 +23,7 @@ from gpu_runbooks.activities.model.node import (
     UnblockResult,
 )
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.failures import cause_type, in_words
+from gpu_runbooks.workflows.failures import cause_type, in_words, said
 from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.holding_slot import return_slot
 from gpu_runbooks.workflows.incident import Incident, Outcome, Phase, Runbook
@@ -42,15 +42,17 @@ async def block(incident: Incident) -> None:
     enter(incident, Phase.BLOCKING)
     started = workflow.now()
     try:
-        blocked = await _put_block(incident, only_adopt=incident.runbook is Runbook.RETURN)
+        # A node that registers again during its return has lost a block that was ours: it is put back.
+        first = not incident.attempts(RungName.BLOCK)
+        blocked = await _put_block(incident, only_adopt=incident.runbook is Runbook.RETURN and first)
     except ActivityError as error:
         kind = cause_type(error)
         if kind in {NODE_NOT_FOUND, NODE_CHANGED}:
             incident.end(Outcome.EXPIRED, in_words(error))
         elif kind == HELD:
-            incident.end(Outcome.HELD, in_words(error))
+            incident.end(Outcome.HELD, said(error))
         elif kind == NOT_BLOCKED:
-            raise refusal(NOT_BLOCKED, in_words(error)) from None
+            raise refusal(NOT_BLOCKED, f"{said(error)}; nothing was changed") from None
         elif kind == BLOCKED_BY_OTHER:
             await return_slot(incident)
             incident.not_before = workflow.now() + OTHER_OWNER_WAIT
@@ -130,7 +132,7 @@ async def clear(incident: Incident, act: str) -> bool:
             incident.blocked = False
             incident.end(Outcome.RELEASED, reason)
         case _:
-            return True
+            return incident.outcome is None  # an abort may have come while we looked
     return False
 
 
@@ -145,7 +147,7 @@ async def still_there(incident: Incident, act: str) -> bool:
         case Rebooted():
             incident.end(Outcome.EXPIRED, "the node was rebooted since: what hung there is over")
         case _:
-            return True
+            return incident.outcome is None
     return False
 
 

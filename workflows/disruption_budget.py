@@ -57,7 +57,7 @@ class DisruptionBudget:
                 workflow.continue_as_new(self._slots)
 
     @workflow.signal(description="An incident asks for permission to disrupt its node")
-    def request_slot(self, raw: Any = None) -> None:
+    def request_slot(self, raw: Any = None, *_: Any) -> None:
         request = read_request(raw)
         if request is None:
             workflow.logger.warning("ignoring a request_slot that is none: %s", str(raw)[:200])
@@ -68,7 +68,7 @@ class DisruptionBudget:
         self._news = True
 
     @workflow.signal(description="An incident is done with its node, or withdraws its request")
-    def return_slot(self, raw: Any = None) -> None:
+    def return_slot(self, raw: Any = None, *_: Any) -> None:
         request = read_request(raw)
         if request is not None:
             self._slots.give_up(request)

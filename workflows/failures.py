@@ -24,6 +24,11 @@ def was_never_sent(error: ActivityError) -> bool:
     return cause_type(error) == NOT_SENT
 
 
+def said(error: ActivityError) -> str:
+    """What the activity itself said, for a refusal that is an answer."""
+    return error.cause.message if isinstance(error.cause, ApplicationError) else in_words(error)
+
+
 def in_words(error: ActivityError) -> str:
     """What happened. The error's own text is always the same, so the cause is unwrapped."""
     cause = error.cause

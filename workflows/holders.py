@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 
+MOST_PODS = 64
+"""Pods that one restart may name."""
+
 
 class HoldersUnknownError(Exception):
     """Nobody can say which pods hold the GPU. The message says why, for a person."""
@@ -19,9 +22,17 @@ def pods_holding(facts: HardwareFacts | None, faults: Iterable[Fault]) -> tuple[
     found: dict[str, None] = {}
     for fault in faults:
         gpu = _gpu_of(facts, fault)
-        if gpu.pod_uids is None:
+        if gpu.pod_uids is None or gpu.host_processes is None:
             raise HoldersUnknownError(f"the agent cannot say which pods hold {_name(fault)}")
+        if not gpu.pod_uids and gpu.host_processes:
+            raise HoldersUnknownError(
+                f"no pod, but {gpu.host_processes} processes of the host hold {_name(fault)}, see nvidia-smi"
+            )
         found |= dict.fromkeys(gpu.pod_uids)
+    if len(found) > MOST_PODS:
+        raise HoldersUnknownError(
+            f"{len(found)} pods hold the GPUs: more than a restart ends, drain the node"
+        )
     return tuple(found)
 
 

@@ -140,6 +140,8 @@ class Incident(BaseModel):
     """A rule joined since the marker was written."""
     drained: bool = False
     """True from a drain that ended `drained` until the next act."""
+    left: int = 0
+    """Pods that the last drain left on the node by an operator's order."""
     drains: int = 0
     """Drains since the last act that did not end `drained`."""
     draining: bool = False
@@ -172,6 +174,8 @@ class Incident(BaseModel):
     unanswered: bool = False
     """The question is that something had no answer: it is asked again, person or not."""
     blockers: list[PodBlocker] = []
+    blockers_seen: datetime | None = None
+    """When the drain said so."""
 
     phase: Phase = Phase.OPEN
     outcome: Outcome | None = None
@@ -233,7 +237,11 @@ class Incident(BaseModel):
             self.note(now, f"recorded: a person runs {self.runbook}, and no repair follows from it")
         elif rank > severity(self.plan.treatment):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
-            self.plan = report.plan
+            # Slot and audit stay with the machine and the pool of the first fault.
+            kept = {
+                name: getattr(self.plan, name) for name in ("identity", "pool", "pool_selector", "budget")
+            }
+            self.plan = report.plan.model_copy(update=kept)
             self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
         if self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
             self.note(now, "not explained by the last repair, which therefore does not count")

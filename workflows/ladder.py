@@ -123,9 +123,13 @@ def _ended(incident: Incident) -> Close | None:
         replaced = incident.target.instance_id != incident.plan.identity.instance_id
         return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
     if incident.runbook is Runbook.DRAIN and incident.drained:
-        return Close(Outcome.DRAINED, "empty; blocked until a runbook ReturnNode gives it back")
+        left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
+        return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
     if restarts_workload(treatment) and not incident.workload_faults:
-        return Close(Outcome.RESTARTED, "the pods that held the GPU have ended; the node was not touched")
+        left = f", but for {incident.left} that were abandoned" if incident.left else ""
+        return Close(
+            Outcome.RESTARTED, f"the pods that held the GPU have ended{left}; the node was not touched"
+        )
     return None
 
 

@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.errors import BAD_INPUT, refusal
-    from gpu_runbooks.activities.model.drain import DrainProgress
+    from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
     from gpu_runbooks.workflows import audit
     from gpu_runbooks.workflows.incident import BLOCKS, REPAIRS, Incident, Outcome, Phase, Runbook, severity
@@ -36,7 +36,7 @@ ENDING = "Ending"
 EXPIRED = "expired"
 """Answer to a fault of the machine that took the name: this incident ends, and the fault opens its own."""
 
-MOST_ORDERS = 100
+MOST_ORDERS = 20
 """Orders for pods that one incident takes: they travel with each of its drains."""
 
 NOT_NOW = "NotNow"
@@ -121,15 +121,18 @@ class IncidentMessages:
         if incident.question is not None:
             incident.question, incident.drains = None, 0
         show(incident)
-        return f"node {incident.target.name}: {order.method} {named}, and the drain goes on"
+        budgets = "; budgets still hold" if order.method is OverrideMethod.EVICT else ""
+        return f"node {incident.target.name}: {order.method} {named}, and the drain goes on{budgets}"
 
     @workflow.update(description="End the incident; the node keeps its block")
     def abort(self, raw: Any = None) -> str:
         word = read_word(raw)
         incident = self._open_incident()
         incident.note(workflow.now(), f"abort by {word.operator}: {word.reason}")
+        when = "now" if incident.draining or incident.question else "after the current step"
+        block = "the block stays" if incident.blocked else "it is not blocked"
         incident.end(Outcome.ABORTED, f"aborted by {word.operator}: {word.reason}")
-        return f"node {incident.target.name}: ends after the current step, the block stays"
+        return f"node {incident.target.name}: ends {when}, {block}"
 
     @retry.validator
     def _validate_retry(self, raw: Any = None) -> None:
@@ -143,10 +146,10 @@ class IncidentMessages:
         incident = self._open_incident()
         if not _attempts(incident, word.rung):
             repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
-            has = f"has the repairs {', '.join(repairs)}" if repairs else "has no repair"
+            has = f"has the repairs {', '.join(repairs)}, not {word.rung}" if repairs else "has no repair"
             raise refusal(
                 BAD_INPUT,
-                f"ladder {incident.plan.treatment.ladder} {has}, not {word.rung}: abort this incident "
+                f"ladder {incident.plan.treatment.ladder} {has}: abort this incident "
                 "and start one with a ladder that has it",
             )
 
@@ -161,16 +164,20 @@ class IncidentMessages:
                 f"no drain waits for a person: the incident is in phase {incident.phase}", type=NOT_NOW
             )
         orders = ordered(order, incident.blockers)
-        if len(incident.overrides) + len(orders) > MOST_ORDERS:
+        if max(incident.orders, len(incident.overrides) + len(orders)) > MOST_ORDERS:
             raise ApplicationError(f"an incident takes {MOST_ORDERS} orders for pods at most", type=NOT_NOW)
 
     @abort.validator
     def _validate_abort(self, raw: Any = None) -> None:
         read_word(raw)
-        self._open_incident()
+        incident = self._open_incident()
+        if incident.outcome is not None or incident.phase in {Phase.RETURNING, Phase.CLOSED}:
+            raise ApplicationError(
+                f"too late: the incident is in phase {incident.phase} and ends", type=NOT_NOW
+            )
 
     @workflow.signal(description="The pool's budget grants the slot")
-    def slot_granted(self, raw: Any = None) -> None:
+    def slot_granted(self, raw: Any = None, *_: Any) -> None:
         incident, grant = self._incident, read_request(raw)
         if incident is None or grant is None:
             return
@@ -178,14 +185,14 @@ class IncidentMessages:
             incident.slot_held = True
 
     @workflow.signal(description="How far the drain is, and which pods stand in its way")
-    def drain_progress(self, raw: Any = None) -> None:
+    def drain_progress(self, raw: Any = None, *_: Any) -> None:
         incident = self._incident
         try:
             progress = DrainProgress.model_validate(raw)
         except ValidationError:
             return  # a signal cannot be refused, and an error would stop the incident for ever
         if incident is not None and incident.draining and incident.drain_began == progress.started:
-            incident.blockers = list(progress.blockers)
+            incident.blockers, incident.blockers_seen = list(progress.blockers), workflow.now()
             show(incident)
 
     @workflow.query(description="Phase, acts with their proofs, and what is waited for")

@@ -71,7 +71,7 @@ def read_start(raw: Any, runbook: Runbook = Runbook.REMEDIATE) -> Start:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        raise refusal(BAD_INPUT, f"bad input of {runbook}: {wrong_fields(error)}") from None
+        raise refusal(BAD_INPUT, f"bad input of {runbook}: {wrong_fields(error, model)}") from None
 
 
 def narrowed(plan: Plan, runbook: Runbook) -> Plan:

@@ -1,13 +1,14 @@
 """What a person may tell an incident: raw JSON in, a decision with who and why out."""
 
 from collections.abc import Iterable
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.workflows.incident import REPAIRS
 
 
 class Word(BaseModel):
@@ -19,10 +20,16 @@ class Word(BaseModel):
     reason: str = Field(min_length=1, max_length=500)
 
 
+def _repair(value: Any) -> Any:
+    if value not in REPAIRS:
+        raise ValueError(f"write {', '.join(REPAIRS)}; not {value!r}")
+    return value
+
+
 class Escalation(Word):
     """A decision for a certain repair."""
 
-    rung: Literal[RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE]
+    rung: Annotated[RungName, BeforeValidator(_repair)]
 
 
 class DrainOrder(Word):
@@ -80,17 +87,27 @@ def _read(kind: type[Said], raw: Any) -> Said:
     except ValidationError as error:
         raise refusal(
             BAD_INPUT,
-            f"bad argument: {wrong_fields(error)}; give "
+            f"bad argument: {wrong_fields(error, kind)}; give "
             '--input \'{"operator": "who", "reason": "why"}\', for escalate_to "rung" as well, and for '
             'override_drain "method" (evict, delete or abandon) and "pods" (["namespace/name"] or ["all"])',
         ) from None
 
 
-def wrong_fields(error: ValidationError) -> str:
-    """Each wrong field with what is wrong, in one line."""
-    return "; ".join(
-        f"field {'.'.join(map(str, item['loc']))!r}: {item['msg'].lower()}"
-        if item["loc"]
-        else item["msg"].lower()
-        for item in error.errors()
-    )
+def wrong_fields(error: ValidationError, kind: type[BaseModel]) -> str:
+    """Each wrong field of a model with what is wrong, in one line."""
+    known = ", ".join(kind.model_fields)
+    parts = []
+    for item in error.errors():
+        match item["type"]:
+            case "extra_forbidden":
+                wrong = f"is not known; there are {known}"
+            case "literal_error" | "enum":
+                wrong = f"must be {item['ctx']['expected']}".replace("'", "")
+            case "too_short" | "string_too_short":
+                wrong = "must not be empty"
+            case "tuple_type":
+                wrong = 'write a list, such as ["all"]'
+            case _:
+                wrong = item["msg"].lower().removeprefix("value error, ")
+        parts.append(f"field {'.'.join(map(str, item['loc']))!r}: {wrong}" if item["loc"] else wrong)
+    return "; ".join(parts)

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
-    from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+    from gpu_runbooks.activities.errors import BAD_INPUT, NOT_BLOCKED, refusal
     from gpu_runbooks.activities.model.fault import Fault, FaultSource
     from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
@@ -130,7 +130,10 @@ class IncidentLife(IncidentMessages):
             left = f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
         else:
             left = "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
-        incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
+        if isinstance(error, ApplicationError) and error.type == NOT_BLOCKED:
+            incident.end(outcome, f"refused: {error.message}")
+        else:
+            incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(outcome)])
         enter(incident, Phase.CLOSED)
         await return_slot(incident)

@@ -91,6 +91,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
 
 async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
     """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
+    incident.drained = False  # a pod may land until then
     if incident.unsent is None:
         incident.unsent = started
         incident.note(workflow.now(), f"{step.rung.name} was not asked for, trying again: {why}")

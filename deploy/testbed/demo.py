@@ -181,7 +181,7 @@ def _print_how_to_go_on(testbed: Testbed, console: Console, node: str) -> None:
     given = f'{{"node": "{node}", "reason": "try it", "operator": "{os.environ.get("USER", "me")}"}}'
     console.print(
         f"  temporal workflow start --address {testbed.temporal.address} --type NodeRemediation "
-        "--task-queue remediation --id-conflict-policy Fail "
+        "--task-queue remediation --fail-existing "
         f"--workflow-id node/{CLUSTER}/{node} --input '{given}'",
         highlight=False,
         soft_wrap=True,

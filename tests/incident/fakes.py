@@ -193,6 +193,7 @@ class World(ClusterActivities, CloudActivities):
             index=0,
             uuid="GPU-1",
             pod_uids=self.holders,
+            host_processes=0,
             recovery_action=0 if healthy else 2,
             ecc_uncorrected=0,
             remap_pending=False,

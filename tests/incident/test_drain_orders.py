@@ -1,5 +1,8 @@
 """A drain that something stands in the way of: what people see, order, and end."""
 
+import asyncio
+from datetime import timedelta
+
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
@@ -7,6 +10,7 @@ from incident.plans import T0
 from incident.test_node_remediation import NODE, a_person_is_asked, start, status
 from temporalio.client import WorkflowUpdateFailedError
 
+from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod, PodBlocker, Workload
 
 WORD = {"operator": "ana", "reason": "owner agreed"}
@@ -181,3 +185,36 @@ async def test_the_drain_keeps_its_deadline_and_evidence(skipping):
     (drained,) = (act for act in acts if act.rung == "drain")
     assert "sha256:abc" in drained.evidence
     assert "3 evicted" in drained.proof
+
+
+async def test_an_abort_while_the_node_is_looked_at_stops_the_act(skipping, workers):
+    world = World()
+    world.pause["observe"] = asyncio.Event()
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await until(lambda: "observe" in world.calls)
+        await handle.execute_update("abort", WORD)
+        world.pause["observe"].set()
+        assert (await handle.result()).outcome == "aborted"
+    assert world.acts == ["block"]
+    assert world.marker is not None
+
+
+async def test_a_retry_after_a_failure_begins_the_waits_anew(skipping):
+    world = World()
+    fails = ["drain"]
+
+    def refuse(call: str) -> None:
+        if call in fails:
+            fails.remove(call)
+            raise errors.refusal(errors.FORBIDDEN, "no")
+
+    world.on_call = refuse
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await a_person_is_asked(handle)
+        await skipping.sleep(timedelta(hours=8))
+        await handle.execute_update("retry", WORD)
+        await handle.result()
+    first, second = world.drain_requests
+    assert second.started - first.started >= timedelta(hours=8)

@@ -9,11 +9,16 @@ from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
 
 FACTS = HardwareFacts(
     gpus=(
-        GpuFacts(index=0, uuid="GPU-0", pci_address="0000:53:00", pod_uids=("a",)),
-        GpuFacts(index=1, uuid="GPU-1", pci_address="0000:64:00", pod_uids=("b", "a")),
-        GpuFacts(index=2, uuid="GPU-2", pci_address="0000:75:00", pod_uids=()),
-        GpuFacts(index=3, uuid="GPU-3", pci_address="0000:86:00"),
-        GpuFacts(index=4, pod_uids=("c",)),
+        GpuFacts(index=0, uuid="GPU-0", pci_address="0000:53:00", pod_uids=("a",), host_processes=0),
+        GpuFacts(index=1, uuid="GPU-1", pci_address="0000:64:00", pod_uids=("b", "a"), host_processes=0),
+        GpuFacts(index=2, uuid="GPU-2", pci_address="0000:75:00", pod_uids=(), host_processes=0),
+        GpuFacts(index=3, uuid="GPU-3", pci_address="0000:86:00", host_processes=0),
+        GpuFacts(index=4, pod_uids=("c",), host_processes=0),
+        GpuFacts(index=5, uuid="GPU-5", pod_uids=(), host_processes=2),
+        GpuFacts(index=6, uuid="GPU-6", pod_uids=("a",), host_processes=None),
+        GpuFacts.model_construct(
+            index=7, uuid="GPU-7", pod_uids=tuple(map(str, range(70))), host_processes=0
+        ),
     )
 )
 
@@ -44,6 +49,9 @@ def test_the_pods_of_the_gpus_that_are_named(entities, pods):
         (FACTS, {"uuid": "GPU-9"}, "does not see"),
         (FACTS, {"uuid": "GPU-9", "pci_address": "0000:53:00"}, "does not see"),
         (FACTS, {"uuid": "GPU-3"}, "cannot say"),
+        (FACTS, {"uuid": "GPU-5"}, "processes of the host"),
+        (FACTS, {"uuid": "GPU-6"}, "cannot say"),
+        (FACTS, {"uuid": "GPU-7"}, "70 pods"),
     ],
 )
 def test_nothing_is_guessed(facts, entity, word):

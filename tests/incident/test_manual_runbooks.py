@@ -158,3 +158,32 @@ async def test_the_status_names_the_runbook(skipping):
         await handle.execute_update("retry", WORD)
         assert (await handle.result()).outcome == "drained"
     assert world.acts == ["block", "drain", "drain"]
+
+
+async def test_signals_with_too_many_arguments_stop_nothing(skipping, workers):
+    world = World(drains=["waits"])
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client, "DrainNode")
+        await until(lambda: "drain" in world.calls)
+        for signal in ("slot_granted", "drain_progress"):
+            await handle.signal(signal, args=[{"a": 1}, {"b": 2}])
+        budget = skipping.client.get_workflow_handle("budget/test/p5")
+        for signal in ("request_slot", "return_slot"):
+            await budget.signal(signal, args=[1, 2, 3])
+        await handle.execute_update("abort", WORD)
+        assert (await handle.result()).outcome == "aborted"
+        assert (await slots(skipping.client))["holders"] == []
+
+
+async def test_a_node_that_registers_again_during_its_return_is_blocked_again(skipping, workers):
+    world = World(validations=[False])
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        handle = await start(skipping.client, "ReturnNode")
+        await a_person_is_asked(handle)
+        world.node, world.marker = world.node.model_copy(update={"uid": "another"}), None
+        await handle.execute_update("retry", WORD)
+        assert (await handle.result()).outcome == "returned"
+    assert world.acts.count("unblock") == 1
+    assert world.acts[-1] == "unblock"
+    assert world.acts.count("block") == 3

@@ -53,7 +53,7 @@ async def test_a_node_is_taken_out_and_given_back_from_the_command_line(testbed,
     )
     assert status == 0, output
     result, acts = await ended(handle)
-    assert (result.outcome, acts) == ("drained", ["block", "drain"])
+    assert (result.outcome, acts) == ("drained", ["block", "!drain", "drain"])
     assert node not in await holders(testbed)
     assert [pod["metadata"]["name"] for pod in await testbed.fleet.pods_on(node) if is_of_research(pod)] == []
     marker = await marker_of(testbed, node)
