@@ -83,6 +83,12 @@ def _attempt() -> int:
     return activity.info().attempt if activity.in_activity() else 1
 
 
+def _last_beat() -> object:
+    """What the attempt before this one last said of its progress; None where it said nothing."""
+    details = activity.info().heartbeat_details if activity.in_activity() else ()
+    return details[0] if details else None
+
+
 async def _tell_incident(progress: DrainProgress) -> None:
     """Signal the incident that this activity works for."""
     if activity.in_activity():
@@ -141,7 +147,10 @@ class Cluster(ClusterActivities):
     async def drain_pods(self, request: DrainPods) -> DrainResult:
         # The node is blocked by now: if nobody else comes, better drain it all but ourselves than nothing.
         hand_over(request.identity.name, self._own_node, _attempt())
+        last_beat = _last_beat()
         async with _refusals_translated(), beating() as beat:
+            if last_beat is not None:
+                beat(last_beat)  # a beat without it would erase it
             report = await drain(
                 self._kubernetes,
                 request,
@@ -149,6 +158,7 @@ class Cluster(ClusterActivities):
                 beat=beat,
                 on_progress=_tell_incident,
                 places=self._places,
+                last_beat=last_beat,
             )
             kept = await self._evidence.keep(
                 "drain" if request.only is None else "restart",

@@ -14,10 +14,11 @@ RBAC = re.compile(
     r'(?:resource "(?P<resource>[^"]*)" in API group "(?P<group>[^"]*)"|path "(?P<path>[^"]*)")'
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
-WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request')
-BROKEN_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"')
+WEBHOOK = re.compile(r'admission webhook "([^"]+)" denied the request', re.IGNORECASE)
+BROKEN_WEBHOOK = re.compile(r'failed calling webhook "([^"]+)"', re.IGNORECASE)
 ADMISSION_POLICY = re.compile(
-    r"ValidatingAdmissionPolicy '([^']+)'(?: with binding '([^']+)')? denied request", re.IGNORECASE
+    r"((?:Validating|Mutating)AdmissionPolicy) '([^']+)'(?: with binding '([^']+)')? denied request",
+    re.IGNORECASE,
 )
 QUOTA = re.compile(r"exceeded quota: ([^,\s]+)")
 POD_SECURITY = re.compile(r'violates PodSecurity "([^"]+)"')
@@ -102,8 +103,8 @@ def _denial(error: KubernetesError) -> str:
             "or make its rules exempt this ServiceAccount"
         )
     if policy := ADMISSION_POLICY.search(words):
-        binding = f", bound by {policy[2]}," if policy[2] else ""
-        return f"The ValidatingAdmissionPolicy {policy[1]}{binding} denies it: see its expressions"
+        binding = f", bound by {policy[3]}," if policy[3] else ""
+        return f"The {policy[1]} {policy[2]}{binding} denies it: see its expressions"
     if "NamespaceTerminating" in error.causes() or "because it is being terminated" in words:
         return "The namespace is being deleted and takes nothing new; its own deletion has to end first"
     if right := RBAC.search(words):

@@ -96,6 +96,8 @@ def seconds_asked(wish: Any, now: datetime | None) -> float | None:
         return None
     try:
         seconds = float(wish)
+    except OverflowError:  # an integer of hundreds of digits
+        return LONGEST_RETRY_AFTER if wish > 0 else 0.0
     except (TypeError, ValueError):
         date = _http_date(wish) if now else None
         if date is None or now is None:

@@ -66,6 +66,11 @@ def oddity(item: Any) -> str:
     return ""
 
 
+def objects_in(values: Any) -> list[Object]:
+    """The objects of a list inside an object. What is none, such as null, says nothing and is left out."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
 def by_uid(items: Iterable[Object]) -> dict[str, Object]:
     return {item["metadata"]["uid"]: item for item in items}
 

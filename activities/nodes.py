@@ -5,6 +5,7 @@ from typing import Literal
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.listing import objects_in
 from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, NodeObservation
 
 PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8,17})")
@@ -67,7 +68,7 @@ def is_held_from(marker: BlockMarker, run_id: str) -> bool:
 
 
 def taints_of(node: Object) -> list[Object]:
-    return list((node.get("spec") or {}).get("taints") or ())
+    return objects_in((node.get("spec") or {}).get("taints"))
 
 
 def is_our_taint(taint: Object) -> bool:
@@ -80,7 +81,7 @@ def is_unschedulable(node: Object) -> bool:
 
 def ready_condition(node: Object) -> Object:
     """The condition `Ready`; empty where the Node has none."""
-    conditions = (node.get("status") or {}).get("conditions") or ()
+    conditions = objects_in((node.get("status") or {}).get("conditions"))
     return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
 
 

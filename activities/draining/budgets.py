@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpu_runbooks.activities.draining.eviction import RBAC
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
 
 VALID_SECONDS = 30.0
 """How long a list of a namespace's budgets is used again."""
+
+LONGEST_PROBLEM = 80
+"""Characters of a failed list that are quoted."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +27,33 @@ class Budget:
     """Its controller has counted its pods since it was changed."""
 
 
+@dataclass(frozen=True)
+class BudgetsFound:
+    """The budgets that select a pod, or why nobody knows them."""
+
+    budgets: tuple[Budget, ...] = ()
+    problem: str = ""
+    """In words; with it `budgets` says nothing."""
+
+
 def selects(selector: Object | None, labels: Mapping[str, str]) -> bool:
     """Whether a policy/v1 label selector selects a pod with these labels.
 
-    A null selector selects nothing, an empty one everything in its namespace. An unknown operator selects:
-    a budget that we do not understand is better named than hidden.
+    A null selector selects nothing, an empty one everything in its namespace. What cannot be understood
+    selects: such a budget is better named than hidden.
     """
     if selector is None:
         return False
-    equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
-    return equal and all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ())
+    try:
+        equal = all(labels.get(key) == value for key, value in (selector.get("matchLabels") or {}).items())
+        return equal and all(_holds(each, labels) for each in selector.get("matchExpressions") or ())
+    except (AttributeError, TypeError):
+        return True
 
 
-def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
+def _holds(expression: Object | None, labels: Mapping[str, str]) -> bool:
+    if expression is None:
+        return True
     key, values = expression.get("key", ""), expression.get("values") or ()
     match expression.get("operator"):
         case "In":
@@ -51,15 +69,23 @@ def _holds(expression: Object, labels: Mapping[str, str]) -> bool:
 
 
 def budget_of(item: Object) -> Budget:
-    """A PodDisruptionBudget of the API. What its status lacks counts as zero."""
-    metadata, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
+    """A PodDisruptionBudget of the API. What its status lacks, or says oddly, counts as zero."""
+    metadata, spec, status = item["metadata"], _mapping(item.get("spec")), _mapping(item.get("status"))
     return Budget(
         name=metadata["name"],
         spares_unhealthy=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
-        healthy=int(status.get("currentHealthy") or 0),
-        needed=int(status.get("desiredHealthy") or 0),
-        observed=int(status.get("observedGeneration") or 0) >= int(metadata.get("generation") or 0),
+        healthy=_count(status.get("currentHealthy")),
+        needed=_count(status.get("desiredHealthy")),
+        observed=_count(status.get("observedGeneration")) >= _count(metadata.get("generation")),
     )
+
+
+def _mapping(value: object) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 class Budgets:
@@ -67,27 +93,36 @@ class Budgets:
 
     def __init__(self, kubernetes: Kubernetes) -> None:
         self._kubernetes = kubernetes
-        self._listed: dict[str, tuple[float, list[Object]]] = {}
+        self._listed: dict[str, tuple[float, list[Object], str]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
 
-    async def of(self, pod: Object) -> tuple[Budget, ...]:
-        """The budgets that select the pod; none when they may not be read."""
+    async def of(self, pod: Object, valid: float = VALID_SECONDS) -> BudgetsFound:
+        """The budgets that select the pod, by a list that is at most `valid` seconds old."""
         namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
         async with self._locks.setdefault(namespace, asyncio.Lock()):
-            items = await self._list(namespace)
-        found = [item for item in items if selects((item.get("spec") or {}).get("selector"), labels)]
-        return tuple(sorted(map(budget_of, found), key=lambda budget: budget.name))
+            items, problem = await self._list(namespace, valid)
+        found = [item for item in items if selects(_mapping(item.get("spec")).get("selector"), labels)]
+        return BudgetsFound(tuple(sorted(map(budget_of, found), key=lambda budget: budget.name)), problem)
 
-    async def _list(self, namespace: str) -> list[Object]:
+    async def _list(self, namespace: str, valid: float) -> tuple[list[Object], str]:
         now = asyncio.get_running_loop().time()
-        since, items = self._listed.get(namespace, (-VALID_SECONDS, []))
-        if now - since < VALID_SECONDS and namespace in self._listed:
-            return items
+        if (listed := self._listed.get(namespace)) and now - listed[0] < valid:
+            return listed[1], listed[2]
+        items, problem = [], ""
+        path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
         try:
-            items = await self._kubernetes.items(
-                f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
-            )
-        except KubernetesError:
-            items = []  # only words are lost
-        self._listed[namespace] = (now, items)
-        return items
+            listing = await self._kubernetes.list_objects(path)
+        except KubernetesError as error:
+            problem = _problem(error)
+        else:
+            items = listing.items
+            if listing.unreadable:
+                problem = f"{listing.unreadable} of the namespace's budgets cannot be read"
+        self._listed[namespace] = (now, items, problem)
+        return items, problem
+
+
+def _problem(error: KubernetesError) -> str:
+    if error.status == 403 and RBAC.search(error.message):
+        return "the cluster worker's role lacks verb `list` on `poddisruptionbudgets`"
+    return f"the budgets cannot be listed: {error}"[:LONGEST_PROBLEM]

@@ -12,18 +12,18 @@ from typing import Self
 
 import aiohttp
 
-from gpu_runbooks.activities.draining.budgets import Budget, Budgets
+from gpu_runbooks.activities.draining.budgets import Budgets, BudgetsFound
 from gpu_runbooks.activities.draining.checkpoint import ask_by_annotation, ask_by_http
 from gpu_runbooks.activities.draining.eviction import (
+    LOOK_AT_BUDGETS,
     Answer,
     Verdict,
     classify,
     deletion_of,
     eviction_of,
-    missing_right,
     pause,
 )
-from gpu_runbooks.activities.draining.obstacles import obstacle_of
+from gpu_runbooks.activities.draining.obstacles import NOT_LOOKED_UP, obstacle_of
 from gpu_runbooks.activities.draining.pods import is_ready
 from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.draining.target import Act, Target
@@ -99,36 +99,39 @@ class DrainCalls:
                 return self._delete(target)
             case Act.ASK_CHECKPOINT:
                 return self._ask(target)
+            case Act.LOOK_AT_BUDGETS:
+                return self._look_at_budgets(target)
 
     async def _evict(self, target: Target) -> None:
-        path = f"{_path(target.pod)}/eviction"
-        await self._ask_to_leave(target, "POST", path, eviction_of(target.pod), ("create", "pods/eviction"))
+        await self._ask_to_leave(target, "POST", f"{_path(target.pod)}/eviction", eviction_of(target.pod))
 
     async def _delete(self, target: Target) -> None:
-        await self._ask_to_leave(
-            target, "DELETE", _path(target.pod), deletion_of(target.pod), ("delete", "pods")
-        )
+        await self._ask_to_leave(target, "DELETE", _path(target.pod), deletion_of(target.pod))
 
-    async def _ask_to_leave(
-        self, target: Target, method: str, path: str, body: Object, right: tuple[str, str]
-    ) -> None:
+    async def _ask_to_leave(self, target: Target, method: str, path: str, body: Object) -> None:
         try:
             async with self._places:
                 await self._kubernetes.request(method, path, body=body)
             answer = Answer(Verdict.ACCEPTED)
         except KubernetesError as error:
-            answer = _with_right(classify(error), right)
+            answer = classify(error)
         budgets = await self._budgets_of(target.pod, answer)
         now, chance = self._now(), random.random()  # noqa: S311 - spreads calls, guards nothing
         self._state.answered(target, answer, obstacle_of(answer, target.pod, budgets), now, chance)
 
-    async def _budgets_of(self, pod: Object, answer: Answer) -> tuple[Budget, ...]:
+    async def _look_at_budgets(self, target: Target) -> None:
+        # pods of a namespace take turns within a minute: one list for all of them
+        async with self._places:
+            found = await self._budgets.of(target.pod, valid=0.9 * LOOK_AT_BUDGETS)
+        self._state.budgets_seen(target, found, self._now())
+
+    async def _budgets_of(self, pod: Object, answer: Answer) -> BudgetsFound:
         """The pod's budgets, where the answer does not say enough of them."""
         unnamed = answer.verdict in {Verdict.BUDGET, Verdict.BUDGET_NOT_OBSERVED} and not answer.names
         unhealthy = answer.verdict is Verdict.BUDGET and not is_ready(pod)
         if answer.verdict is Verdict.TWO_BUDGETS or unnamed or unhealthy:
             return await self._budgets.of(pod)
-        return ()
+        return NOT_LOOKED_UP
 
     async def _ask(self, target: Target) -> None:
         rule = target.rule
@@ -141,7 +144,7 @@ class DrainCalls:
         try:
             await ask_by_annotation(self._kubernetes, target.pod, self._state.token)
         except KubernetesError as error:
-            answer = _with_right(classify(error), ("patch", "pods"))
+            answer = classify(error)
             if answer.verdict is Verdict.FORBIDDEN:
                 self._state.forbidden = answer.message
             words = f"it cannot be asked: {obstacle_of(answer, target.pod).message}"
@@ -163,12 +166,6 @@ class DrainCalls:
             self._state.checkpoint_done(target, now)
         else:
             self._state.checkpoint_asked(target, answer.words, answer.again, now, reached=answer.reached)
-
-
-def _with_right(answer: Answer, right: tuple[str, str]) -> Answer:
-    if answer.verdict is not Verdict.FORBIDDEN:
-        return answer
-    return Answer(Verdict.FORBIDDEN, missing_right(answer.message, *right))
 
 
 def _path(pod: Object) -> str:

@@ -13,14 +13,15 @@ from datetime import UTC, datetime, timedelta
 
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL, DrainCalls
 from gpu_runbooks.activities.draining.checkpoint import withdraw
-from gpu_runbooks.activities.draining.pods import is_terminating, moment
+from gpu_runbooks.activities.draining.memory import remembered
+from gpu_runbooks.activities.draining.pods import is_terminating, moment, state_in_words
 from gpu_runbooks.activities.draining.progress import ProgressPace
 from gpu_runbooks.activities.draining.report import DrainReport, Outcome, heartbeat_of, progress_of, report_of
-from gpu_runbooks.activities.draining.state import DrainState
+from gpu_runbooks.activities.draining.state import ODD, DrainState
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.kubernetes import REFUSALS, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.listing import by_uid
-from gpu_runbooks.activities.model.drain import DrainPods, DrainProgress
+from gpu_runbooks.activities.model.drain import LONGEST_GRACE, DrainPods, DrainProgress
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.nodes import NODES, observe, ready_condition, require_same_machine
 
@@ -49,6 +50,7 @@ async def drain(
     beat: Beat = lambda _: None,
     on_progress: OnProgress = _tell_nobody,
     places: asyncio.Semaphore | None = None,
+    last_beat: object = None,
 ) -> DrainReport:
     """Drain the node under this incident's block, or have `only` some pods leave it.
 
@@ -56,16 +58,18 @@ async def drain(
     no longer, on the node. `blocked`: pods are left at the deadline or on a silent node, with their reasons.
     `failed`: we may not do what a drain has to.
 
-    Drains that share `places` share the limit of calls in flight.
+    Grace periods that still run at the deadline are waited for, `LONGEST_GRACE` beyond it at most.
+
+    Drains that share `places` share the limit of calls in flight. `last_beat`: the last that a worker which
+    died gave to `beat` in this drain; it goes on from there.
 
     Raises `ApplicationError` NODE_CHANGED for another machine; `KubernetesError`; `CancelledError`, never a
     result, when it is cancelled.
     """
     node = await kubernetes.request("GET", f"{NODES}/{request.identity.name}")
     require_same_machine(node, request.identity)
-    run = _Drain(
-        kubernetes, request, node, own_pod_uid, beat, on_progress, places or asyncio.Semaphore(CALLS_OF_ALL)
-    )
+    state = DrainState(request, own_pod_uid, remembered(last_beat))
+    run = _Drain(kubernetes, state, node, beat, on_progress, places or asyncio.Semaphore(CALLS_OF_ALL))
     async with run.calls:
         following = [asyncio.create_task(run.follow_node()), asyncio.create_task(run.follow_pods())]
         try:
@@ -98,19 +102,18 @@ class _Drain:
     def __init__(
         self,
         kubernetes: Kubernetes,
-        request: DrainPods,
+        state: DrainState,
         node: Object,
-        own_pod_uid: str,
         beat: Beat,
         on_progress: OnProgress,
         places: asyncio.Semaphore,
     ) -> None:
         self._kubernetes = kubernetes
-        self._request = request
+        self._request = request = state.request
         self._beat = beat
         self._on_progress = on_progress
-        self._state = DrainState(request, own_pod_uid)
-        self._pace = ProgressPace()
+        self._state = state
+        self._pace = ProgressPace(state.memory.words, asyncio.get_running_loop().time())
         self._pods: dict[str, Object] | None = None
         """Live, once it was listed; looked at once for many events."""
         self._news = asyncio.Event()
@@ -128,7 +131,10 @@ class _Drain:
         selector = f"metadata.name={self._request.identity.name}"
         async with aclosing(self._kubernetes.follow(NODES, field_selector=selector)) as states:
             async for nodes in states:
-                self._see_node(nodes.get(self._request.identity.uid))
+                try:
+                    self._see_node(nodes.get(self._request.identity.uid))
+                except ODD:
+                    logger.exception("node %s cannot be understood", self._request.identity.name)
                 self._news.set()
 
     async def follow_pods(self) -> None:
@@ -142,7 +148,10 @@ class _Drain:
     def _see_node(self, node: Object | None) -> None:
         self._node: NodeObservation = observe(node, self._request.incident, self._request.run_id)
         since = ready_condition(node).get("lastTransitionTime") if node else None
-        self._state.see_node(self._node.ready, moment(since) if since else None)
+        try:
+            self._state.see_node(self._node.ready, moment(since) if since else None)
+        except ValueError:
+            self._state.see_node(self._node.ready, None)
 
     async def _is_empty(self, now: datetime) -> bool:
         """List anew: a pod may have been bound just before the cordon. No answer is not empty."""
@@ -199,17 +208,22 @@ class _Drain:
         if state.stuck_on_silent_node(now):
             return self._report(
                 "blocked",
-                f"the node is silent (Ready={self._node.ready}), and no pod that is left can go without it: "
+                f"the node is {state_in_words(self._node.ready)}, and no pod that is left can go without it: "
                 "have the machine rebooted or replaced, nobody else can prove that its containers ended",
             )
         if now < self._request.deadline:
             return None
         if not state.seen:
             return self._report("blocked", "the node's pods could not be listed before the deadline")
+        grace_ends = state.grace_ends(self._request.deadline + LONGEST_GRACE)
+        if grace_ends is not None and now < grace_ends:
+            return None
         return self._report("blocked", f"{len(state.targets)} pods are left at the deadline")
 
     async def _wait_for_news(self, now: datetime) -> None:
-        wake = min(now + timedelta(seconds=LOOK_INTERVAL), self._request.deadline, self._state.next_look(now))
+        wake = min(now + timedelta(seconds=LOOK_INTERVAL), self._state.next_look(now))
+        if now < self._request.deadline:
+            wake = min(wake, self._request.deadline)
         if self._state.seen and not self._state.targets:
             wake = min(wake, max(self._state.settled, self._list_due))
         try:
@@ -219,9 +233,11 @@ class _Drain:
             return
 
     def _tell(self) -> None:
-        self._beat(heartbeat_of(self._state))
-        if self._pace.due(self._state.in_the_way(), asyncio.get_running_loop().time()):
-            task = asyncio.create_task(self._tell_incident(progress_of(self._state)))
+        state, clock = self._state, asyncio.get_running_loop().time()
+        due = self._pace.due(state.in_the_way(), clock, (state.remaining, state.attempts()))
+        self._beat(heartbeat_of(state, self._pace.words))
+        if due:
+            task = asyncio.create_task(self._tell_incident(progress_of(state)))
             self.telling.add(task)
             task.add_done_callback(self.telling.discard)
 

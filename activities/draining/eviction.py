@@ -9,16 +9,33 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpu_runbooks.activities.explanation import explained
 from gpu_runbooks.activities.kubernetes import KubernetesError, Object
 
 DENIED_BY = re.compile(
-    r"""admission\ webhook\ "(?P<webhook>[^"]+)"\ denied
-      | failed\ calling\ webhook\ "(?P<broken>[^"]+)"
-      | ValidatingAdmissionPolicy\ '(?P<policy>[^']+)'""",
-    re.VERBOSE,
+    r"""admission\s+webhook\s+["'](?P<webhook>[^"']+)["']
+      | failed\s+(?:calling|to\s+call)\s+webhook\s+["'](?P<broken>[^"']+)["']
+      | (?:validating|mutating)\s*admission\s*policy\s+["'](?P<policy>[^"']+)["']
+      | policy\s+["'](?P<bound>[^"']+)["']\s+with\s+binding""",
+    re.VERBOSE | re.IGNORECASE,
 )
-BUDGET_NAME = re.compile(r"[Tt]he disruption budget (\S+) ")
-RBAC = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"')
+BUDGET_TEXT = re.compile(r"disruption\s*budget", re.IGNORECASE)
+BUDGET_NAME = re.compile(
+    r"the\s+disruption\s*budget\s+(?!is\b|needs\b|does\b)[\"'`]?([a-z0-9][a-z0-9.-]*)[\"'`]?\s",
+    re.IGNORECASE,
+)
+TWO_BUDGETS = re.compile(
+    r"\b(?:more\s+than\s+one|multiple|several)\s+pod\s*disruption\s*budgets?\b", re.IGNORECASE
+)
+NOT_PERMITTED = re.compile(
+    r"\bdenied\b|admission\s*policy|exceeded\s+quota|not\s+yet\s+ready\s+to\s+handle\s+request",
+    re.IGNORECASE,
+)
+"""Words of an admission plugin, in a 403 that is not the authorizer's."""
+RBAC = re.compile(r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)"', re.IGNORECASE)
+
+NO_ANSWER_OF_THE_SERVER = frozenset({0, 401, 408, 410, 425, 499})
+"""No answer, a token that is being renewed, or something in between that gave up: says nothing of the pod."""
 
 
 class Verdict(StrEnum):
@@ -78,6 +95,10 @@ LONGEST_PAUSE_FOR_BUDGET = 15.0
 """A budget frees up when its pods become Ready elsewhere: worth a look four times a minute."""
 
 ATTEMPTS_AGAINST_TWO_BUDGETS = 3
+"""Then the drain looks at the budgets instead, and asks again once fewer than two select the pod."""
+
+LOOK_AT_BUDGETS = 60.0
+"""Seconds from one such look to the next."""
 
 SPREAD = 0.3
 """Share by which a pause after a server's trouble is longer at random: not all come back at once."""
@@ -109,60 +130,61 @@ def classify(error: KubernetesError) -> Answer:
     """Meaning of a refused eviction, deletion or patch of a pod."""
     # The server's own words, without the path of our call: a pod may be named after what we look for.
     text = str(error.body.get("message") or error.message)
-    causes, retry_after = error.causes(), error.retry_after
+    folded, retry_after = text.casefold(), error.retry_after
+    causes = {cause.casefold() for cause in error.causes()}
     if denied := DENIED_BY.search(text):  # first: a webhook answers with any status that it likes
         return Answer(Verdict.DENIED, text, tuple(filter(None, denied.groups())), retry_after)
+    if error.status not in {404, 409} and TWO_BUDGETS.search(text):
+        return Answer(Verdict.TWO_BUDGETS, text)
     match error.status:
         case 404:
             return Answer(Verdict.GONE, text)
-        case 409 if "UID" in text:
+        case 409 if re.search(r"\buid\b", folded):
             return Answer(Verdict.GONE, text)
         case 409:
             return Answer(Verdict.CHANGED, text, (), retry_after)
-        case 429 if "DisruptionBudget" in causes or "disruption budget" in text:
+        case 429 if "disruptionbudget" in causes or BUDGET_TEXT.search(text):
             return _budget("; ".join(error.cause_messages()) or text, retry_after)
         case 429:
             return Answer(Verdict.THROTTLED, text, (), retry_after)
-        case 500 if "more than one PodDisruptionBudget" in text:
-            return Answer(Verdict.TWO_BUDGETS, text)
         case 403:
             return _forbidden(error, text)
-        case 0 | 401:
-            return Answer(Verdict.API_SERVER, text)
-        case status if status >= 500 or status < 400:
+        case status if status >= 500 or status < 400 or status in NO_ANSWER_OF_THE_SERVER:
             return Answer(Verdict.API_SERVER, text, (), retry_after)
         case _:
             return Answer(Verdict.DENIED, text)
 
 
 def _budget(text: str, retry_after: float | None) -> Answer:
-    verdict = Verdict.BUDGET_NOT_OBSERVED if "still being processed" in text else Verdict.BUDGET
+    verdict = Verdict.BUDGET_NOT_OBSERVED if "still being processed" in text.casefold() else Verdict.BUDGET
     return Answer(verdict, text, tuple(BUDGET_NAME.findall(text)), retry_after)
 
 
 def _forbidden(error: KubernetesError, text: str) -> Answer:
-    if "NamespaceTerminating" in error.causes() or "is being terminated" in text:
+    folded = text.casefold()
+    terminating = any(cause.casefold() == "namespaceterminating" for cause in error.causes())
+    if terminating or "is being terminated" in folded:
         return Answer(Verdict.NAMESPACE_TERMINATING, text)
-    if RBAC.search(text):
-        return Answer(Verdict.FORBIDDEN, text)
-    if error.details.get("kind") == "poddisruptionbudget" or text.startswith("poddisruptionbudget"):
+    if right := RBAC.search(text):
+        return Answer(Verdict.FORBIDDEN, missing_right(right, text))
+    kind = str(error.details.get("kind") or "").casefold()
+    if kind.startswith("poddisruptionbudget") or folded.startswith("poddisruptionbudget"):
         # the budget's own state is bad, such as too many evictions that its controller has not seen through
         name = error.details.get("name")
         return Answer(Verdict.BUDGET, text, (str(name),) if name else ())
-    if "denied" in text or "exceeded quota" in text or "not yet ready to handle request" in text:
+    if NOT_PERMITTED.search(text):
         return Answer(Verdict.DENIED, text)
-    return Answer(Verdict.FORBIDDEN, text)
+    return Answer(Verdict.FORBIDDEN, explained(error))
 
 
-def missing_right(text: str, verb: str, resource: str) -> str:
-    """The right that a role lacks, by the server's words, else by what we asked for."""
-    if named := RBAC.search(text):
-        verb, resource = named["verb"], named["resource"]
-    return f"the cluster worker's role lacks verb `{verb}` on `{resource}`: {text}. Add it to its ClusterRole"
+def missing_right(right: re.Match[str], text: str) -> str:
+    """The right that the role lacks, as the server says it."""
+    lacks = f"the cluster worker's role lacks verb `{right['verb']}` on `{right['resource']}`"
+    return f"{lacks}; add it to its ClusterRole: {text}"
 
 
 def pause(answer: Answer, attempts: int, chance: float = 0.0) -> float | None:
-    """Seconds until the next attempt after so many attempts; None where another one makes no sense.
+    """Seconds until the next eviction after so many attempts; None where another one makes no sense.
 
     `chance`, from 0 to 1, spreads the pauses of many pods.
     """

@@ -1,6 +1,8 @@
 """A refusal of the API server in the words of the person who has to do something about it. Pure."""
 
-from gpu_runbooks.activities.draining.budgets import Budget
+import re
+
+from gpu_runbooks.activities.draining.budgets import BudgetsFound
 from gpu_runbooks.activities.draining.eviction import Answer, Verdict
 from gpu_runbooks.activities.draining.pods import Obstacle, is_ready
 from gpu_runbooks.activities.kubernetes import Object
@@ -11,6 +13,8 @@ LONGEST_QUOTE = 160
 
 DELETION_DUE = 30.0
 """Seconds from an accepted eviction after which a deletion that has not begun is odd."""
+
+NOT_LOOKED_UP = BudgetsFound()
 
 NOT_TRIED = Obstacle(BlockerReason.NOT_TRIED, "not tried yet")
 
@@ -23,27 +27,29 @@ NOT_DELETED = Obstacle(
 )
 
 
-def obstacle_of(answer: Answer, pod: Object, budgets: tuple[Budget, ...] = ()) -> Obstacle:
+def obstacle_of(answer: Answer, pod: Object, found: BudgetsFound = NOT_LOOKED_UP) -> Obstacle:
     """What an answer says of a pod, with the budgets that select it where those were looked up."""
+    budgets = found.budgets
     quote = answer.message if len(answer.message) <= LONGEST_QUOTE else answer.message[:LONGEST_QUOTE] + "..."
     names = answer.names or tuple(budget.name for budget in budgets)
     match answer.verdict:
         case Verdict.ACCEPTED:
             return ACCEPTED
         case Verdict.BUDGET:
-            return _behind_budget(quote, names, pod, budgets)
+            return _behind_budget(quote, names, pod, found)
         case Verdict.BUDGET_NOT_OBSERVED:
             return Obstacle(
                 BlockerReason.BUDGET_NOT_OBSERVED,
-                f"{_budgets(names)} changed and was not counted since: it is asked again; if it stays so, "
-                "see whether the kube-controller-manager runs",
+                f"{_budgets(names, found)} changed and was not counted since: it is asked again; if it stays "
+                "so, see whether the kube-controller-manager runs",
                 names,
             )
         case Verdict.TWO_BUDGETS:
             return Obstacle(
                 BlockerReason.TWO_BUDGETS,
-                f"more than one PodDisruptionBudget selects it ({', '.join(names) or 'unknown'}), so it "
-                "can never be evicted: remove one or narrow its selector, or order the pod's deletion",
+                f"more than one PodDisruptionBudget selects it ({_known(names, found)}), so it cannot be "
+                "evicted: remove one or narrow its selector, and it is asked again within two minutes; or "
+                "order the pod's deletion",
                 names,
             )
         case Verdict.THROTTLED:
@@ -56,6 +62,7 @@ def obstacle_of(answer: Answer, pod: Object, budgets: tuple[Budget, ...] = ()) -
                 BlockerReason.NAMESPACE_TERMINATING,
                 f"its namespace {pod['metadata']['namespace']} is being deleted: waiting for the pod to go "
                 "with it; if it stays, see the namespace's conditions",
+                (pod["metadata"]["namespace"],),
             )
         case Verdict.FORBIDDEN:
             return Obstacle(BlockerReason.FORBIDDEN, quote)
@@ -73,28 +80,29 @@ def obstacle_of(answer: Answer, pod: Object, budgets: tuple[Budget, ...] = ()) -
             )
 
 
-def _behind_budget(quote: str, names: tuple[str, ...], pod: Object, budgets: tuple[Budget, ...]) -> Obstacle:
+def _behind_budget(quote: str, names: tuple[str, ...], pod: Object, found: BudgetsFound) -> Obstacle:
+    budgets = found.budgets
     if not is_ready(pod) and any(not budget.spares_unhealthy for budget in budgets):
         counts = ", ".join(
             f"{budget.name} needs {budget.needed} and has {budget.healthy}" for budget in budgets
         )
         return Obstacle(
             BlockerReason.UNHEALTHY_BEHIND_BUDGET,
-            f"it is not Ready itself, and {_budgets(names)} protects it all the same ({counts} healthy), so "
-            "waiting cures nothing: set the budget's unhealthyPodEvictionPolicy to AlwaysAllow, mend its "
-            "pods, or order the pod's deletion",
+            f"it is not Ready itself, and {_budgets(names, found)} protects it all the same ({counts} "
+            "healthy), so waiting cures nothing: set the budget's unhealthyPodEvictionPolicy to AlwaysAllow, "
+            "mend its pods, or order the pod's deletion",
             names,
         )
     return Obstacle(
         BlockerReason.BUDGET,
-        f"{_budgets(names)} does not permit it now ({quote}): it is asked again; have its owner bring up "
-        "more replicas or relax the budget",
+        f"{_budgets(names, found)} does not permit it now ({quote}): it is asked again; have its owner "
+        "bring up more replicas or relax the budget",
         names,
     )
 
 
 def _denied(quote: str, names: tuple[str, ...]) -> Obstacle:
-    if "failed calling webhook" in quote:
+    if re.search(r"failed (?:calling|to call) webhook", quote, re.IGNORECASE):
         advice = "the webhook does not answer: mend it"
     else:
         advice = "see its rules, or talk to its owner"
@@ -102,5 +110,14 @@ def _denied(quote: str, names: tuple[str, ...]) -> Obstacle:
     return Obstacle(BlockerReason.DENIED, f"{by} its eviction; {advice}. It is asked again: {quote}", names)
 
 
-def _budgets(names: tuple[str, ...]) -> str:
-    return f"PodDisruptionBudget {', '.join(names)}" if names else "a PodDisruptionBudget"
+def _budgets(names: tuple[str, ...], found: BudgetsFound) -> str:
+    if not names:
+        return f"a PodDisruptionBudget ({_known(names, found)})" if found.problem else "a PodDisruptionBudget"
+    return f"PodDisruptionBudget {', '.join(names)}" + (f" ({found.problem})" if found.problem else "")
+
+
+def _known(names: tuple[str, ...], found: BudgetsFound) -> str:
+    """Names of budgets, or why they are unknown."""
+    if names:
+        return ", ".join(names)
+    return f"names unknown: {found.problem}" if found.problem else "names unknown"

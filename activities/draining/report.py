@@ -5,12 +5,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from gpu_runbooks.activities.draining.memory import MOST_PODS, DrainMemory, PodMemory
 from gpu_runbooks.activities.draining.pod_record import PodRecord
 from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import DrainProgress, DrainResult
 
 Outcome = Literal["drained", "blocked", "cancelled", "failed"]
+
+LONGEST_MESSAGE = 1000
+"""Characters of a result's message: it goes into the history."""
 
 NAMED = 10
 """Pods that a message names."""
@@ -30,11 +34,12 @@ class DrainReport:
 
 def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainReport:
     """Put the outcome together with counts, blockers and what else a person has to know."""
-    ends = Counter(record.end for record in state.gone.values())
-    parts = [message, _unreadable(state), *_losses(state)]
+    ends = state.ends()
+    parts = [message, _unreadable(state), *_losses(state), _earlier(state)]
+    words = ". ".join(part for part in parts if part)
     result = DrainResult(
         outcome=outcome,
-        gone=len(state.gone) + len(state.missing),
+        gone=state.gone_total,
         evicted=ends["evicted"],
         completed=ends["completed"],
         checkpointed=ends["checkpointed"],
@@ -42,8 +47,8 @@ def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainRe
         abandoned=len(state.abandoned),
         skipped=len(state.skipped),
         blockers=state.blockers(),
-        blocked_total=len(state.targets) + state.unreadable,
-        message=". ".join(part for part in parts if part),
+        blocked_total=state.remaining,
+        message=words if len(words) <= LONGEST_MESSAGE else words[: LONGEST_MESSAGE - 3] + "...",
     )
     return DrainReport(result, state.records())
 
@@ -51,21 +56,43 @@ def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainRe
 def progress_of(state: DrainState) -> DrainProgress:
     return DrainProgress(
         started=state.request.started,
-        remaining=len(state.targets) + state.unreadable,
-        gone=len(state.gone) + len(state.missing),
+        remaining=state.remaining,
+        gone=state.gone_total,
         blockers=state.blockers(),
     )
 
 
-def heartbeat_of(state: DrainState) -> Object:
-    """Details of a heartbeat: what `temporal workflow describe` shows of a drain that runs."""
+def heartbeat_of(state: DrainState, words: int = 0) -> Object:
+    """Details of a heartbeat: what `temporal workflow describe` shows of a drain that runs.
+
+    `memory` is for the worker that takes the drain over, should this one die.
+    """
     progress = progress_of(state)
     fields = {"namespace", "name", "reason", "names", "attempts", "since", "message"}
     return {
         "remaining": progress.remaining,
         "gone": progress.gone,
         "blockers": [blocker.model_dump(mode="json", include=fields) for blocker in progress.blockers],
+        "memory": memory_of(state, words).model_dump(mode="json", exclude_defaults=True),
     }
+
+
+def memory_of(state: DrainState, words: int) -> DrainMemory:
+    """What another worker needs to go on; `words` is how many the incident was told."""
+    if not state.seen:
+        return state.memory.model_copy(update={"words": words})
+    unlisted = Counter(record.end for uid, record in state.gone.items() if uid not in state.listed)
+    going = [
+        (target.uid, PodMemory.of(target.record, attempts=target.attempts, since=target.since))
+        for target in state.ordered()
+    ]
+    listed = [
+        (uid, PodMemory.of(record, attempts=record.evictions, gone=record.end))
+        for uid, record in state.gone.items()
+        if uid in state.listed
+    ]
+    pods = dict([*going, *listed][:MOST_PODS])
+    return DrainMemory(ends=dict(state.earlier + unlisted), words=words, pods=pods)
 
 
 def _unreadable(state: DrainState) -> str:
@@ -75,6 +102,14 @@ def _unreadable(state: DrainState) -> str:
         f"{state.unreadable} objects in the node's list of pods cannot be read, so it is not known "
         "to be empty: see the worker's log, and kubectl get pods -A --field-selector spec.nodeName="
         f"{state.request.identity.name}"
+    )
+
+
+def _earlier(state: DrainState) -> str:
+    """A list for the evidence that lacks pods has to say so."""
+    earlier = state.earlier.total()
+    return (
+        f"{earlier} pods went before this worker took over, and are counted but not listed" if earlier else ""
     )
 
 

@@ -5,14 +5,19 @@ then evicted, then waited for, until it is gone. Keyed by UID: a pod of the same
 or elsewhere, is another pod. Nothing but a list without the pod, or a pod that finished, makes it gone.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.draining.eviction import Answer, Verdict, pause
+from gpu_runbooks.activities.draining.budgets import BudgetsFound
+from gpu_runbooks.activities.draining.eviction import LOOK_AT_BUDGETS, Answer, Verdict, pause
+from gpu_runbooks.activities.draining.memory import DrainMemory
+from gpu_runbooks.activities.draining.obstacles import DELETION_DUE, obstacle_of
 from gpu_runbooks.activities.draining.pod_record import End, Order, PodRecord
 from gpu_runbooks.activities.draining.pods import (
+    KUBELET_SLACK,
     Obstacle,
     Readiness,
     belongs_to_node,
@@ -20,6 +25,7 @@ from gpu_runbooks.activities.draining.pods import (
     empty_dirs,
     has_finished,
     is_terminating,
+    proven_finished,
     tolerates_block,
     was_evicted,
 )
@@ -40,6 +46,11 @@ from gpu_runbooks.activities.model.drain import (
 MOST_BLOCKERS = 20
 LONGEST_MESSAGE = 400
 """Characters: twenty blockers stay far below 16 KiB."""
+LONGEST_NAME = 253
+"""Characters of a name in Kubernetes."""
+
+ODD = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What reading an object raises that is not as the API says: it may end no drain of the others."""
 
 SETTLING = timedelta(seconds=3)
 """Time in which an owner whose pods ignore our block makes the next: before, an empty node proves little."""
@@ -65,13 +76,17 @@ class DrainState:
 
     request: DrainPods
     own_pod_uid: str = ""
+    memory: DrainMemory = field(default_factory=DrainMemory)
+    """What an earlier worker of this drain knew."""
     targets: dict[str, Target] = field(default_factory=dict)
     gone: dict[str, PodRecord] = field(default_factory=dict)
     skipped: dict[str, PodRecord] = field(default_factory=dict)
     abandoned: dict[str, PodRecord] = field(default_factory=dict)
     """Still there, by an operator's order."""
-    missing: set[str] = field(default_factory=set)
+    missing: int = 0
     """Pods of `only` that were gone before this drain looked."""
+    earlier: Counter[End] = field(default_factory=Counter)
+    """Pods that were gone before this worker took over, by how they ended."""
     node_ready: Readiness = "Unknown"
     node_ready_since: datetime | None = None
     unreadable: int = 0
@@ -82,9 +97,14 @@ class DrainState:
     """The API server's words when we may not do what a drain has to."""
     settled: datetime = EVER
     """Before it, an owner that ignores our block may still be making the next pod."""
+    left: datetime = EVER
+    """When the last pod left."""
+    listed: Collection[str] = ()
+    """UIDs of what was last seen on the node."""
     _known: dict[str, Object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.earlier = Counter(self.memory.ends)
         self._judge = Judge(self.request, self.own_pod_uid)
 
     def end_of(self, rule: PodRule) -> datetime:
@@ -111,18 +131,28 @@ class DrainState:
             self._leave(self.targets[uid], now)
         for uid in self.abandoned.keys() - pods.keys():
             self.gone[uid] = self.abandoned.pop(uid)
-            self.gone[uid].gone, self.gone[uid].end = now, "completed"
+            self.gone[uid].gone, self.gone[uid].end = now, "removed"
+            self.left = now
+        if not self.seen:
+            self._take_over(pods)
         for uid, pod in pods.items():
             if self._known.get(uid) is pod:
                 continue
             try:
                 self._take_in(uid, pod, now)
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
+            except ODD as error:
                 self._cannot_read(uid, pod, error, now)
-        if not self.seen:
-            self.missing = set(self.request.only or ()) - pods.keys()
         self._known = dict(pods)
+        self.listed = self._known.keys()
         self.seen = True
+
+    def _take_over(self, pods: Mapping[str, Object]) -> None:
+        """Count what went while no worker looked."""
+        for uid, known in self.memory.pods.items():
+            if uid not in pods:
+                self.earlier[known.end] += 1
+        absent = len(set(self.request.only or ()) - pods.keys())
+        self.missing = max(0, absent - self.earlier.total())
 
     def _take_in(self, uid: str, pod: Object, now: datetime) -> None:
         if uid in self.abandoned or not self._concerns(uid, pod, now):
@@ -131,16 +161,18 @@ class DrainState:
         if target is not None and not target.understood:
             del self.targets[uid]
             target = None
-        if target is None and has_finished(pod):
-            if uid not in self.gone:
+        if target is None and proven_finished(pod, self.node_ready):
+            if uid in self.gone or uid in self.skipped:
+                return
+            if uid not in self.memory.pods:  # it ended before this drain began
                 self._skip(uid, pod, now)
-            return
+                return
         if target is None:
             target = self._adopt(uid, pod, now)
             if target is None:
                 return
         target.pod = pod
-        if has_finished(pod):
+        if proven_finished(pod, self.node_ready):
             self._leave(target, now)
         elif self._only_finalizers_keep(pod):
             target.record.note(
@@ -168,6 +200,7 @@ class DrainState:
         """Begin with a pod; None where an operator abandons it."""
         policy = self.request.policy
         record = self.gone.pop(uid, None) or PodRecord.of(pod, now)
+        self.skipped.pop(uid, None)
         order = next((each for each in self.request.overrides if each.uid == uid), None)
         record.workload = workload_of(pod, policy)
         if order is not None and order.method is OverrideMethod.ABANDON:
@@ -183,6 +216,11 @@ class DrainState:
         record.reason = target.step.obstacle.reason
         if order is not None and order.method is OverrideMethod.EVICT:
             record.evicted_by = _signed(order, now)
+        if known := self.memory.pods.get(uid):
+            target.remembered, target.attempts, record.evictions = known, known.attempts, known.attempts
+            record.accepted, record.acknowledged = known.accepted, known.acknowledged
+            if known.deleted and order is not None:
+                record.deleted_by = _signed(order, now)
         self.targets[uid] = target
         if self.request.only is None and (wait := self._judge.lineages.born(pod)):
             target.due = now + timedelta(seconds=wait)
@@ -194,20 +232,25 @@ class DrainState:
         if uid in self.abandoned or (self.request.only is not None and uid not in self.request.only):
             return
         metadata = pod.get("metadata") or {}
-        namespace, name = str(metadata.get("namespace", "")), str(metadata.get("name", ""))
+        namespace, name = (str(metadata.get(key, ""))[:LONGEST_NAME] for key in ("namespace", "name"))
         record = PodRecord(namespace=namespace, name=name, uid=uid, seen=now)
         blind = Target(pod, record, None, None, since=now, understood=False)
         target = self.targets.setdefault(uid, blind)
-        message = f"its object cannot be understood ({error!r}): read it with kubectl get pod -o yaml"
-        self._set(target, Step(Obstacle(BlockerReason.UNREADABLE, message)), now)
+        self._set(target, _not_understood(error), now)
 
     def _leave(self, target: Target, now: datetime) -> None:
-        record, pod = target.record, target.pod
+        record = target.record
         del self.targets[target.uid]
         self.gone[target.uid] = record
         record.gone, record.reason, record.end = now, None, "removed"
-        if target.step.obstacle.reason is BlockerReason.UNREADABLE:
-            return
+        self.left = now
+        try:
+            self._note_end(target, now)
+        except ODD:  # it is gone all the same; whether its owner ignores the block is unknown
+            self.settled = now + SETTLING
+
+    def _note_end(self, target: Target, now: datetime) -> None:
+        record, pod = target.record, target.pod
         record.end = _end_of(record, pod)
         if volumes := empty_dirs(pod):
             record.note(f"emptyDir volumes lost: {', '.join(volumes)}")
@@ -251,12 +294,23 @@ class DrainState:
                 self._consider(target, now)
 
     def _consider(self, target: Target, now: datetime) -> None:
-        self._set(target, self._judge.step(target, self.node_ready, now), now)
+        try:
+            step = self._judge.step(target, self.node_ready, now, self.node_ready_since)
+        except ODD as error:
+            step = _not_understood(error)
+        self._set(target, step, now)
 
     def _set(self, target: Target, step: Step, now: datetime) -> None:
-        if step.obstacle.reason is not target.step.obstacle.reason:
+        reason, known = step.obstacle.reason, target.remembered
+        if reason is not target.step.obstacle.reason:
             target.since = now
-            target.record.reason = step.obstacle.reason
+            target.record.reason = reason
+        if step.obstacle.since is not None:
+            target.since = min(step.obstacle.since, now)
+        elif known and known.since and known.reason is reason:
+            target.since = min(known.since, now)
+        if known and reason not in {known.reason, BlockerReason.NOT_TRIED}:
+            target.remembered = None
         target.step, target.judged = step, now
 
     # --- what became of it ---------------------------------------------------------------------------
@@ -267,7 +321,7 @@ class DrainState:
         if act is None:
             raise ValueError(f"no act is due for pod {target.record.full_name}")
         target.asking = True
-        if act is not Act.ASK_CHECKPOINT:
+        if act in {Act.EVICT, Act.DELETE}:
             target.attempts += 1
             target.record.evictions += 1
         return act
@@ -289,7 +343,19 @@ class DrainState:
         if answer.verdict is Verdict.FORBIDDEN:
             self.forbidden = answer.message
         wait = pause(answer, target.attempts, chance)
+        target.given_up = wait is None and answer.verdict is Verdict.TWO_BUDGETS
+        if target.given_up:
+            wait = LOOK_AT_BUDGETS
         target.due = NEVER if wait is None else now + timedelta(seconds=wait)
+        self._consider(target, now)
+
+    def budgets_seen(self, target: Target, found: BudgetsFound, now: datetime) -> None:
+        """Note which budgets select a pod whose eviction was given up; ask again where they permit it."""
+        target.asking = False
+        target.given_up = bool(found.problem) or len(found.budgets) > 1
+        target.due = now + timedelta(seconds=LOOK_AT_BUDGETS) if target.given_up else now
+        if target.given_up:
+            target.answer = obstacle_of(Answer(Verdict.TWO_BUDGETS), target.pod, found)
         self._consider(target, now)
 
     def checkpoint_asked(
@@ -326,6 +392,42 @@ class DrainState:
             for target in self.targets.values()
         )
 
+    def grace_ends(self, latest: datetime) -> datetime | None:
+        """When the last grace period is over, where all that is left takes its own; at most `latest`.
+
+        None where anything else is left.
+        """
+        if self.unreadable:
+            return None
+        if not self.targets:  # the list that proves it is on its way
+            return min(max(self.left, self.settled) + KUBELET_SLACK, latest)
+        ends = []
+        for target in self.targets.values():
+            obstacle, accepted = target.step.obstacle, target.record.accepted
+            if obstacle.reason is not BlockerReason.TERMINATING:
+                return None
+            if obstacle.until is not None:
+                ends.append(min(obstacle.until, latest) + KUBELET_SLACK)
+            elif accepted is not None:  # its deletion is about to begin
+                ends.append(accepted + timedelta(seconds=DELETION_DUE))
+        return min(max(ends), latest) if ends else None
+
+    @property
+    def gone_total(self) -> int:
+        """Pods that are gone, those before this worker took over included."""
+        return len(self.gone) + self.missing + self.earlier.total()
+
+    @property
+    def remaining(self) -> int:
+        return len(self.targets) + self.unreadable
+
+    def ends(self) -> Counter[End]:
+        """The pods that are gone, by how they ended."""
+        return self.earlier + Counter(record.end for record in self.gone.values())
+
+    def attempts(self) -> int:
+        return sum(target.attempts for target in self.targets.values())
+
     def in_the_way(self) -> frozenset[tuple[str, BlockerReason]]:
         """The pods that do not just take their grace period, each with its reason."""
         return frozenset(
@@ -336,9 +438,6 @@ class DrainState:
 
     def blockers(self) -> tuple[PodBlocker, ...]:
         """The first twenty pods that are still there, each with why: those that need somebody come first."""
-        ordered = sorted(
-            self.targets.values(), key=lambda target: (target.step.obstacle.reason in PASSING, target.since)
-        )
         shown = [
             PodBlocker(
                 namespace=target.record.namespace,
@@ -346,14 +445,20 @@ class DrainState:
                 uid=target.uid,
                 workload=target.record.workload,
                 reason=target.step.obstacle.reason,
-                names=target.step.obstacle.names[:5],
+                names=tuple(name[:LONGEST_NAME] for name in target.step.obstacle.names[:5]),
                 message=target.step.obstacle.message[:LONGEST_MESSAGE],
                 attempts=target.attempts,
                 since=target.since,
             )
-            for target in ordered[:MOST_BLOCKERS]
+            for target in self.ordered()[:MOST_BLOCKERS]
         ]
         return tuple(shown)
+
+    def ordered(self) -> list[Target]:
+        """The pods that are still there: those that need somebody, then by how long they have been so."""
+        return sorted(
+            self.targets.values(), key=lambda target: (target.step.obstacle.reason in PASSING, target.since)
+        )
 
     def asked_by_annotation(self) -> list[Target]:
         """Targets that carry our request to checkpoint."""
@@ -376,8 +481,13 @@ def _end_of(record: PodRecord, pod: Object) -> End:
         return "deleted"
     if record.accepted is not None or was_evicted(pod):
         return "checkpointed" if record.acknowledged else "evicted"
-    alone = has_finished(pod) or not is_terminating(pod)
-    return "completed" if alone or record.method is DrainMethod.WAIT_FOR_COMPLETION else "removed"
+    awaited = record.method is DrainMethod.WAIT_FOR_COMPLETION and not is_terminating(pod)
+    return "completed" if has_finished(pod) or awaited else "removed"
+
+
+def _not_understood(error: Exception) -> Step:
+    message = f"its object cannot be understood ({error!r}): read it with kubectl get pod -o yaml"
+    return Step(Obstacle(BlockerReason.UNREADABLE, message))
 
 
 def _signed(order: PodOverride, now: datetime) -> Order:

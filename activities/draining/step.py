@@ -9,9 +9,13 @@ from gpu_runbooks.activities.draining.obstacles import DELETION_DUE, NOT_DELETED
 from gpu_runbooks.activities.draining.pods import (
     Obstacle,
     Readiness,
+    full_name,
+    has_finished,
     is_mirror,
     is_terminating,
     protections,
+    running_containers,
+    still_running,
     termination,
 )
 from gpu_runbooks.activities.draining.target import NEVER, Act, Step, Target
@@ -23,10 +27,9 @@ from gpu_runbooks.activities.model.drain import (
     PodRule,
 )
 
-OWN_WORKER = Obstacle(
-    BlockerReason.OWN_WORKER,
+OWN_WORKER = (
     "it is the worker that drains the node, and would not see the end of it: have a worker on another node "
-    "take over, such as by deleting this pod",
+    "take over, such as by deleting this pod"
 )
 
 
@@ -46,13 +49,17 @@ class Judge:
         """When a rule's wait is over: it counts from the drain's start, so a resumed drain keeps it."""
         return min(self.request.started + rule.deadline, self.request.deadline)
 
-    def step(self, target: Target, node_ready: Readiness, now: datetime) -> Step:
+    def step(
+        self, target: Target, node_ready: Readiness, now: datetime, ready_since: datetime | None = None
+    ) -> Step:
         """What stands in the way of a pod now, and what comes next for it."""
         pod = target.pod
         if self.own_pod_uid and target.uid == self.own_pod_uid:
-            return Step(OWN_WORKER)
+            return Step(Obstacle(BlockerReason.OWN_WORKER, OWN_WORKER, (full_name(pod),)))
         if is_terminating(pod):
-            return Step(self.lineages.explain(pod) or termination(pod, node_ready, now))
+            return Step(self.lineages.explain(pod) or termination(pod, node_ready, now, ready_since))
+        if target.order is None and has_finished(pod) and (running := running_containers(pod)):
+            return Step(still_running(running))
         if self.request.only is not None and is_mirror(pod):
             message = "it is a static pod: the API cannot restart it. Restart it on the node itself"
             return Step(Obstacle(BlockerReason.ESSENTIAL, message))
@@ -63,7 +70,9 @@ class Judge:
                 return Step(protected, at=protected.until or NEVER)
             if waiting := self._waiting(target, now):
                 return waiting
-        act = Act.DELETE if target.order and target.order.method is OverrideMethod.DELETE else Act.EVICT
+        act = Act.LOOK_AT_BUDGETS if target.given_up else Act.EVICT
+        if target.order and target.order.method is OverrideMethod.DELETE:
+            act = Act.DELETE
         return Step(self.lineages.explain(pod) or self._answer(target, now), act, target.due)
 
     def _answer(self, target: Target, now: datetime) -> Obstacle:

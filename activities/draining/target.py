@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from gpu_runbooks.activities.draining.memory import PodMemory
 from gpu_runbooks.activities.draining.obstacles import NOT_TRIED
 from gpu_runbooks.activities.draining.pod_record import PodRecord
 from gpu_runbooks.activities.draining.pods import Obstacle
@@ -21,6 +22,8 @@ class Act(StrEnum):
     DELETE = "delete"
     """By an operator's order."""
     ASK_CHECKPOINT = "ask to checkpoint"
+    LOOK_AT_BUDGETS = "look at budgets"
+    """Instead of an eviction that two budgets never permit."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class Target:
     """Moment of the next look at its checkpoint."""
     answer: Obstacle = NOT_TRIED
     """What the API server last said of its eviction."""
+    given_up: bool = False
+    """Evictions make no sense until fewer budgets select it."""
+    remembered: PodMemory | None = None
+    """What an earlier worker of this drain knew of it."""
     checkpoint: str = ""
     """How its checkpoint is coming on, in words."""
     judged: datetime = EVER

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.listing import objects_in
 from gpu_runbooks.activities.model.drain import DrainPolicy, PodRule, PodSelector, Workload
 
 TRAINING_OWNERS = frozenset(
@@ -54,7 +55,7 @@ class Owner:
 def owner_of(pod: Object) -> Owner | None:
     """The controller that makes the pod anew; None for a bare pod."""
     metadata = pod["metadata"]
-    for reference in metadata.get("ownerReferences") or ():
+    for reference in objects_in(metadata.get("ownerReferences")):
         if not reference.get("controller"):
             continue
         kind, name, uid = (str(reference.get(key) or "") for key in ("kind", "name", "uid"))

@@ -9,6 +9,9 @@ from pydantic import Field
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.wire import Wire
 
+LONGEST_GRACE = timedelta(hours=2)
+"""How long beyond its deadline a drain waits at most for grace periods that still run then."""
+
 
 class Workload(StrEnum):
     """What a pod is to its owners."""

@@ -73,6 +73,21 @@ async def test_the_fate_of_every_pod_is_kept_and_found_again(kubernetes, blocked
     assert ends[pod["metadata"]["uid"]] == "evicted"
 
 
+async def test_a_drain_goes_on_from_what_the_attempt_before_it_said(kubernetes, blocked, make_pod):
+    await make_pod("worker", blocked.name)
+    cluster = Cluster(kubernetes, refuse_to_plan, NAMESPACE)
+    environment, beats = ActivityEnvironment(), []
+    earlier = {"memory": {"ends": {"evicted": 2, "removed": 1}}}
+    environment.info = replace(
+        environment.info, heartbeat_details=[earlier], heartbeat_timeout=timedelta(seconds=10)
+    )
+    environment.on_heartbeat = lambda *details: beats.append(details)
+    result = await environment.run(cluster.drain_pods, drain_request(blocked))
+    assert (result.outcome, result.gone, result.evicted) == ("drained", 4, 3)
+    assert beats[0] == (earlier,)  # none without it: it would be lost with this worker
+    assert all(details[0]["memory"]["ends"]["removed"] == 1 for details in beats)
+
+
 async def test_a_drain_does_not_fail_for_its_evidence(kubernetes, blocked, make_pod, tmp_path):
     await make_pod("worker", blocked.name)
     (tmp_path / "file").touch()

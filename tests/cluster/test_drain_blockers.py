@@ -1,12 +1,18 @@
 """What keeps a drain from ending, each produced on a real API server, or by a proxy before it."""
 
 import asyncio
+import json
 import uuid
 from datetime import timedelta
 
 import pytest
 from cluster.conftest import drain_request, pod_names, until
 
+from gpu_runbooks.activities import kubernetes as client
+from gpu_runbooks.activities.draining import calls as drain_calls
+from gpu_runbooks.activities.draining import eviction as drain_eviction
+from gpu_runbooks.activities.draining import state as drain_state
+from gpu_runbooks.activities.draining import step as drain_step
 from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.drain import DrainPolicy
@@ -271,12 +277,20 @@ async def test_busy_server_is_no_budget_and_the_pod_leaves(faulty, proxy, blocke
             (),
         ),
         (respond(429, "<html>429</html>", {"Retry-After": "abc"}), "throttled", ()),
-        (respond(201, ""), "terminating", ()),  # a dry run in disguise
+        (
+            respond(429, status(429, "TooManyRequests", "busy", retryAfterSeconds=10**400)),
+            "throttled",
+            (),
+        ),
+        (respond(408, "<html>Request Timeout</html>"), "api-server", ()),
+        (respond(201, ""), "not-deleted", ()),  # a dry run in disguise
     ],
 )
 async def test_every_refusal_has_its_reason_and_holds_up_no_other_pod(
-    faulty, proxy, admin, blocked, namespace, make_pod, fault, reason, names
+    faulty, proxy, admin, blocked, namespace, make_pod, monkeypatch, fault, reason, names
 ):
+    for module in (drain_state, drain_step):
+        monkeypatch.setattr(module, "DELETION_DUE", 2.0)
     await make_pod("web-1", blocked.name)
     await make_pod("free", blocked.name)
     proxy.inject(fault, method="POST", path=EVICTION.format("web-1"), times=None)
@@ -333,6 +347,151 @@ async def test_one_eviction_for_each_pod_and_few_lists(faulty, proxy, blocked, m
     assert proxy.count("POST", EVICTION.format(".*")) == 20
     assert proxy.count("GET") <= 8  # the node; list and watch of node and pods; the last list
     assert proxy.count("GET", ".*poddisruptionbudgets") == 0
+
+
+async def test_pod_leaves_by_itself_once_one_of_its_two_budgets_goes(
+    faulty, proxy, admin, blocked, namespace, make_pod, monkeypatch
+):
+    monkeypatch.setattr(drain_eviction, "ATTEMPTS_AGAINST_TWO_BUDGETS", 1)
+    for module in (drain_state, drain_calls):
+        monkeypatch.setattr(module, "LOOK_AT_BUDGETS", 1.0)
+    await make_pod("web-1", blocked.name, labels={"app": "web", "tier": "front"})
+    await make_budget(admin, namespace, "by-app", {"app": "web"}, minAvailable=0)
+    await make_budget(admin, namespace, "by-tier", {"tier": "front"}, minAvailable=0)
+    looked = asyncio.Event()
+
+    def beat(_):
+        if proxy.count("GET", ".*poddisruptionbudgets") >= 3:
+            looked.set()
+
+    draining = asyncio.create_task(drain(faulty, drain_request(blocked), beat=beat))
+    await looked.wait()
+    assert proxy.count("POST", EVICTION.format("web-1")) == 1
+    await admin.request("DELETE", f"{BUDGETS.format(namespace)}/by-tier")
+    result = (await draining).result
+    assert (result.outcome, result.evicted) == ("drained", 1)
+    assert proxy.count("POST", EVICTION.format("web-1")) == 2
+
+
+async def test_budgets_that_may_not_be_listed_are_said_to_be_unknown(
+    faulty, proxy, admin, blocked, namespace, make_pod
+):
+    await make_pod("web-1", blocked.name, labels={"app": "web", "tier": "front"})
+    await make_budget(admin, namespace, "by-app", {"app": "web"}, minAvailable=0)
+    await make_budget(admin, namespace, "by-tier", {"tier": "front"}, minAvailable=0)
+    words = (
+        'poddisruptionbudgets.policy is forbidden: User "w" cannot list resource "poddisruptionbudgets" in '
+        f'API group "policy" in the namespace "{namespace}"'
+    )
+    refusal = respond(403, status(403, "Forbidden", words))
+    proxy.inject(refusal, method="GET", path=".*poddisruptionbudgets", times=None)
+    blocker = await blocked_by(faulty, drain_request(blocked, seconds=3))
+    assert (blocker.reason, blocker.names) == ("two-budgets", ())
+    assert "lacks verb `list` on `poddisruptionbudgets`" in blocker.message
+
+
+async def test_grace_period_that_runs_at_the_deadline_is_waited_for(
+    admin, kubernetes, blocked, namespace, make_pod
+):
+    await make_pod("slow", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "8"})
+    request = drain_request(blocked, seconds=3)
+    report = await drain(kubernetes, request)
+    assert (report.result.outcome, report.result.evicted) == ("drained", 1)
+    assert report.pods[0].gone > request.deadline
+    assert await pod_names(admin, namespace) == set()
+
+
+async def test_pod_that_does_not_leave_gets_no_more_than_its_grace_period(kubernetes, blocked, make_pod):
+    await make_pod(
+        "stuck",
+        blocked.name,
+        spec={"terminationGracePeriodSeconds": 2},
+        annotations={"gpu-runbooks.dev/stop-seconds": "600"},
+    )
+    async with asyncio.timeout(60):
+        blocker = await blocked_by(kubernetes, drain_request(blocked, seconds=1))
+    assert (blocker.name, blocker.reason) == ("stuck", "not-ended")
+
+
+async def test_worker_that_takes_over_goes_on_from_the_last_beat(
+    admin, kubernetes, blocked, namespace, make_pod
+):
+    await make_pod("web-1", blocked.name, labels={"app": "web"})
+    await make_budget(admin, namespace, "web", {"app": "web"}, minAvailable=1)
+    for number in range(3):
+        await make_pod(f"free-{number}", blocked.name)
+    request = drain_request(blocked, seconds=60)
+    beats, refused = [], asyncio.Event()
+
+    def beat(said):
+        beats.append(json.loads(json.dumps(said)))  # as it travels
+        if said["gone"] == 3 and _attempts(said) >= 2:
+            refused.set()
+
+    draining = asyncio.create_task(drain(kubernetes, request, beat=beat))
+    await refused.wait()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+    last, later, refused_again = beats[-1], [], asyncio.Event()
+
+    def beat_again(said):
+        later.append(said)
+        if _attempts(said) > _attempts(last):
+            refused_again.set()
+
+    again = asyncio.create_task(drain(kubernetes, request, beat=beat_again, last_beat=last))
+    await refused_again.wait()
+    assert later[-1]["blockers"][0]["since"] == last["blockers"][0]["since"]
+    await admin.request("DELETE", f"{BUDGETS.format(namespace)}/web")
+    result = (await again).result
+    assert (result.outcome, result.gone, result.evicted) == ("drained", 4, 4)
+
+
+def _attempts(said):
+    return sum(each["attempts"] for each in said["blockers"])
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        [None, {"type": "Ready", "status": "True", "lastTransitionTime": "no date"}],
+        [{"type": "Ready", "status": "True", "lastTransitionTime": "9999-12-31T23:59:59-01:00"}],
+        7,
+    ],
+)
+async def test_odd_node_ends_no_drain(faulty, proxy, admin, blocked, make_pod, conditions):
+    await make_pod("web-1", blocked.name)
+    node = await admin.request("GET", f"/api/v1/nodes/{blocked.name}")
+    node["status"]["conditions"] = conditions
+    listing = {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [node]}
+    proxy.inject(respond(200, node), method="GET", path=f"/api/v1/nodes/{blocked.name}", times=None)
+    proxy.inject(respond(200, listing), method="GET", path="/api/v1/nodes", watch=False, times=None)
+    assert (await drain(faulty, drain_request(blocked))).result.outcome == "drained"
+
+
+async def test_odd_pods_end_no_drain_of_the_others(
+    faulty, proxy, admin, blocked, namespace, make_pod, monkeypatch
+):
+    monkeypatch.setattr(client, "WATCH_TIMEOUT", 2.0)
+    await make_pod("web-1", blocked.name)
+    pods = await admin.request("GET", f"/api/v1/namespaces/{namespace}/pods")
+    for number, changes in enumerate(
+        [
+            {"metadata": {"deletionTimestamp": "9999-12-31T23:59:59Z"}},
+            {"spec": {"tolerations": [None], "volumes": [{"emptyDir": {}}]}},
+        ]
+    ):
+        odd = json.loads(json.dumps(pods["items"][0]))
+        odd["metadata"] |= {"name": f"odd-{number}", "uid": f"odd-{number}"} | changes.get("metadata", {})
+        odd["spec"] |= changes.get("spec", {})
+        pods["items"].append(odd)
+    pods["kind"] = "PodList"
+    proxy.inject(respond(200, pods), method="GET", path="/api/v1/pods", watch=False)
+    proxy.inject(hang(), watch=True, path="/api/v1/pods")
+    report = await drain(faulty, drain_request(blocked, seconds=60))
+    assert (report.result.outcome, report.result.gone) == ("drained", 3)
+    assert {pod.name: pod.end for pod in report.pods if pod.gone}["web-1"] == "evicted"
 
 
 async def test_incident_is_told_what_is_in_the_way(admin, kubernetes, blocked, namespace, make_pod):

@@ -5,11 +5,18 @@ from itertools import pairwise
 
 import pytest
 
-from gpu_runbooks.activities.draining.eviction import ATTEMPTS_AGAINST_TWO_BUDGETS, Answer, Verdict
+from gpu_runbooks.activities.draining.budgets import Budget, BudgetsFound
+from gpu_runbooks.activities.draining.eviction import (
+    ATTEMPTS_AGAINST_TWO_BUDGETS,
+    LOOK_AT_BUDGETS,
+    Answer,
+    Verdict,
+)
 from gpu_runbooks.activities.draining.lineage import RESPAWNS
+from gpu_runbooks.activities.draining.memory import MOST_PODS, remembered
 from gpu_runbooks.activities.draining.obstacles import obstacle_of
-from gpu_runbooks.activities.draining.progress import INTERVAL, MOST, PATIENCE, ProgressPace
-from gpu_runbooks.activities.draining.report import heartbeat_of, report_of
+from gpu_runbooks.activities.draining.progress import INTERVALS, PATIENCE, ProgressPace
+from gpu_runbooks.activities.draining.report import LONGEST_MESSAGE, heartbeat_of, report_of
 from gpu_runbooks.activities.draining.state import MOST_BLOCKERS, DrainState
 from gpu_runbooks.activities.draining.target import NEVER, Act
 from gpu_runbooks.activities.model.drain import (
@@ -59,7 +66,7 @@ def going(name, uid="", **more):
     return pod(name, uid, deletionTimestamp="2026-03-01T10:00:30Z", deletionGracePeriodSeconds=30, **more)
 
 
-def state_of(*pods, own="", ready="True", **request):
+def state_of(*pods, own="", ready="True", beat=None, **request):
     fields = {
         "identity": NODE,
         "incident": "node/test/gpu-a1",
@@ -68,7 +75,7 @@ def state_of(*pods, own="", ready="True", **request):
         "deadline": NOW + timedelta(days=30),
         "policy": DrainPolicy(),
     }
-    state = DrainState(DrainPods(**(fields | request)), own)
+    state = DrainState(DrainPods(**(fields | request)), own, remembered(beat))
     state.see_node(ready, None)
     see(state, *pods)
     return state
@@ -132,14 +139,50 @@ def test_terminating_pods_are_never_asked():
     assert state.next_look(NOW) == NEVER
 
 
-def test_two_budgets_are_given_up():
+def given_up():
     state = state_of(pod("web"))
     answer = Answer(Verdict.TWO_BUDGETS, "more than one")
     for attempt in range(ATTEMPTS_AGAINST_TWO_BUDGETS):
         assert ask(state, seconds(attempt * 1000), answer) == ["web"]
-    assert state.due(LATER) == []
+    return state, seconds(1000 * ATTEMPTS_AGAINST_TWO_BUDGETS)
+
+
+def budgets(*names):
+    return BudgetsFound(tuple(Budget(name, False, 1, 1, True) for name in names))
+
+
+NOT_KNOWN = BudgetsFound(problem="the budgets cannot be listed")
+
+
+def test_two_budgets_are_given_up_and_looked_at_instead():
+    state, now = given_up()
+    for look in range(5):
+        (target,) = state.due(now + timedelta(seconds=look * LOOK_AT_BUDGETS))
+        assert state.begin(target) is Act.LOOK_AT_BUDGETS
+        state.budgets_seen(target, budgets("front", "web"), now + timedelta(seconds=look * LOOK_AT_BUDGETS))
+        assert state.due(now + timedelta(seconds=(look + 0.9) * LOOK_AT_BUDGETS)) == []
     (blocker,) = state.blockers()
     assert (blocker.reason, blocker.attempts) == ("two-budgets", ATTEMPTS_AGAINST_TWO_BUDGETS)
+    assert blocker.names == ("front", "web")
+
+
+@pytest.mark.parametrize(
+    ("found", "act"),
+    [
+        (budgets("web"), Act.EVICT),
+        (budgets(), Act.EVICT),
+        (budgets("front", "web"), Act.LOOK_AT_BUDGETS),
+        (NOT_KNOWN, Act.LOOK_AT_BUDGETS),
+    ],
+)
+def test_pod_is_asked_again_once_fewer_than_two_budgets_select_it(found, act):
+    state, now = given_up()
+    (target,) = state.due(now)
+    state.begin(target)
+    state.budgets_seen(target, found, now)
+    (target,) = state.due(now + timedelta(seconds=LOOK_AT_BUDGETS))
+    assert state.begin(target) is act
+    assert target.attempts == ATTEMPTS_AGAINST_TWO_BUDGETS + (act is Act.EVICT)
 
 
 def test_forbidden_is_kept_for_the_result():
@@ -227,6 +270,39 @@ def test_how_a_pod_ended():
     }
     result = report_of(state, "drained").result
     assert (result.gone, result.evicted, result.completed, result.skipped) == (4, 2, 1, 0)
+
+
+def test_pod_that_somebody_else_took_did_not_complete():
+    state = state_of(pod("db-0", owner="StatefulSet"))
+    ask(state, NOW, BLOCKED)
+    see(state)  # deleted without a grace period, and made anew elsewhere
+    result = report_of(state, "drained").result
+    assert ended(state) == {"db-0": "removed"}
+    assert (result.gone, result.completed, result.evicted) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_phase_is_no_end_while_a_container_runs(phase):
+    subject = pod("web", phase=phase)
+    subject["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
+    state = state_of(subject)
+    assert state.due(LATER) == []  # an eviction would delete it at once, with its container running
+    (blocker,) = state.blockers()
+    assert (blocker.reason, blocker.names) == ("not-ended", ("c",))
+    see(state, pod("web", phase=phase))
+    assert ended(state) == {"web": "completed"}
+
+
+def test_pod_that_was_given_up_on_a_silent_node_is_still_there():
+    lost = going("web", phase="Failed")
+    state = state_of(lost, ready="Unknown")
+    assert reasons(state) == {"web": "dead-kubelet"}
+    state.see_node("True", seconds(5))
+    see(state, lost, now=seconds(5))
+    assert (set(state.targets), len(state.gone)) == (set(), 1)
+    state.see_node("Unknown", seconds(9))
+    see(state, lost, now=seconds(9))
+    assert (set(state.targets), len(state.gone)) == ({"u-web"}, 0)
 
 
 def test_losses_are_noted_and_told():
@@ -411,10 +487,20 @@ def test_completion_is_waited_for_until_the_rule_ends_from_the_start_of_the_drai
 
 
 def test_job_that_goes_by_itself_completed():
-    state = state_of(pod("job", owner="Job"), policy=with_rule(WAIT))
-    see(state, going("job", owner="Job"))
+    state = state_of(
+        pod("finished", owner="Job"),
+        pod("swept", owner="Job"),
+        pod("taken", owner="Job"),
+        policy=with_rule(WAIT),
+    )
+    see(
+        state,
+        pod("finished", owner="Job", phase="Succeeded"),
+        pod("swept", owner="Job"),
+        going("taken", owner="Job"),
+    )
     see(state)
-    assert ended(state) == {"job": "completed"}
+    assert ended(state) == {"finished": "completed", "swept": "completed", "taken": "removed"}
 
 
 def test_checkpoint_by_annotation_is_asked_once_and_acknowledged():
@@ -518,6 +604,7 @@ def test_only_the_named_pods_are_restarted_and_none_is_adopted():
     assert ask(state, NOW, ACCEPTED) == ["a"]
     see(state, pod("b"), pod("a", "reborn"))
     assert not state.targets
+    assert state.missing == 1
     assert report_of(state, "drained").result.gone == 2
 
 
@@ -538,11 +625,54 @@ def test_daemon_set_pod_can_be_restarted_and_a_static_one_cannot():
 
 
 @pytest.mark.parametrize(
+    "spec",
+    [
+        {"tolerations": [None]},
+        {"tolerations": 7},
+        {"volumes": [{"emptyDir": {}}]},
+        {"volumes": ["x", None]},
+    ],
+)
+def test_odd_pod_that_leaves_is_gone_and_the_others_go_on(spec):
+    state = state_of(pod("odd", spec=spec), pod("web"))
+    see(state, pod("web"), now=seconds(1))
+    assert ended(state) == {"odd": "removed"}
+    assert state.targets["u-web"].step.act is Act.EVICT
+
+
+def test_pod_that_becomes_odd_is_unreadable_and_the_others_go_on():
+    odd = pod("odd", annotations={"karpenter.sh/do-not-disrupt": "5m"})
+    odd["status"]["startTime"] = "9999-12-31T23:59:59Z"
+    state = state_of(odd, pod("web"))
+    state.review(seconds(1))
+    assert reasons(state) == {"odd": "unreadable", "web": "not-tried"}
+
+
+def test_deletion_at_the_end_of_time_is_waited_for():
+    far = pod("far", deletionTimestamp="9999-12-31T23:59:59Z", deletionGracePeriodSeconds=10**11)
+    state = state_of(far, pod("web"))
+    assert reasons(state) == {"far": "terminating", "web": "not-tried"}
+    see(state, far)
+    assert state.grace_ends(seconds(7200)) == seconds(7200)
+    west = pod("west", deletionTimestamp="9999-12-31T23:59:59-01:00")
+    assert reasons(state_of(west)) == {"west": "unreadable"}
+
+
+@pytest.mark.parametrize(
     "odd",
     [
         {"metadata": {"name": "p", "namespace": "blue", "uid": "u-p", "deletionTimestamp": "yesterday"}},
+        {
+            "metadata": {
+                "name": "p",
+                "namespace": "blue",
+                "uid": "u-p",
+                "finalizers": 7,
+                "deletionTimestamp": 8,
+            }
+        },
         {"metadata": {"name": "p", "uid": "u-p"}},
-        {"metadata": {"name": "p", "namespace": "blue", "uid": "u-p", "ownerReferences": ["x"]}},
+        {"metadata": {"name": "p", "namespace": "blue", "uid": "u-p", "labels": ["x"]}},
         {
             "metadata": {"name": "p", "namespace": "blue", "uid": "u-p"},
             "status": {"conditions": 7},
@@ -571,6 +701,14 @@ def test_blockers_are_few_and_short_and_those_that_need_somebody_come_first():
     assert len("".join(blocker.model_dump_json() for blocker in blockers)) < 16 * 1024
 
 
+def test_result_is_short_whatever_the_server_says():
+    state = state_of(pod("web"), pod("b"))
+    ask(state, NOW, Answer(Verdict.BUDGET, "x" * 100_000, ("n" * 100_000,)))
+    result = report_of(state, "failed", "y" * 100_000).result
+    assert len(result.message) == LONGEST_MESSAGE
+    assert len(result.model_dump_json()) < 4096
+
+
 def test_heartbeat_says_what_is_in_the_way():
     state = state_of(pod("web"))
     ask(state, NOW, BLOCKED)
@@ -590,26 +728,181 @@ def test_objects_that_nobody_can_read_are_told():
     assert "2 objects" in result.message
 
 
-def told(pace, changes):
-    """Seconds at which a word was due, for what was in the way from each second on."""
-    words, now = [], frozenset()
-    for second in range(400):
-        now = changes.get(second, now)
-        if pace.due(now, float(second)):
+def told(pace, changes, last=400):
+    """Seconds at which a word was due, for what was in the way, and how it came on, from each second on."""
+    words, now, figures = [], frozenset(), 0
+    for second in range(last):
+        now, figures = changes.get(second, (now, figures))
+        if pace.due(now, float(second), figures):
             words.append(second)
     return words
 
 
 def test_short_trouble_is_not_worth_a_word():
-    assert told(ProgressPace(), {0: frozenset("a"), 2: frozenset()}) == []
+    assert told(ProgressPace(), {0: (frozenset("a"), 0), 2: (frozenset(), 0)}) == []
 
 
 def test_trouble_is_told_once_and_its_end_too():
-    words = told(ProgressPace(), {0: frozenset("a"), 100: frozenset()})
+    words = told(ProgressPace(), {0: (frozenset("a"), 0), 100: (frozenset(), 0), 200: (frozenset(), 9)})
     assert words == [int(PATIENCE), 100]
 
 
-def test_changes_are_told_seldom():
-    words = told(ProgressPace(), {second: frozenset([str(second)]) for second in range(400)})
-    assert len(words) == MOST
-    assert all(later - word >= INTERVAL for word, later in pairwise(words))
+@pytest.mark.parametrize("changing", ["what is in the way", "attempts"])
+def test_changes_are_told_ever_more_seldom_and_for_ever(changing):
+    reasons = changing == "what is in the way"
+    changes = {
+        second: (frozenset([str(second * reasons)]), second * (not reasons)) for second in range(86_400)
+    }
+    words = told(ProgressPace(), changes, last=86_400)
+    gaps = [later - word for word, later in pairwise(words)]
+    assert tuple(gaps[: len(INTERVALS)]) == INTERVALS
+    assert set(gaps[len(INTERVALS) :]) == {INTERVALS[-1]}
+    assert len([word for word in words if word < 7200]) <= 10
+    assert len(words) <= 56
+
+
+def test_worker_that_takes_over_tells_no_more_often():
+    pace = ProgressPace(words=7, clock=0.0)
+    words = told(pace, {second: (frozenset("a"), second) for second in range(4000)}, last=4000)
+    assert words == [1800, 3600]
+
+
+# --- grace periods at the deadline ------------------------------------------------------------------------
+
+
+LATEST = seconds(7200)
+
+
+@pytest.mark.parametrize(
+    ("pods", "ends"),
+    [
+        ((going("a"),), seconds(40)),  # 30 s of grace, 10 s for the kubelet
+        ((going("a"), pod("b", deletionTimestamp="2026-03-01T11:00:00Z")), seconds(3610)),
+        ((pod("b", deletionTimestamp="2026-03-01T18:00:00Z"),), LATEST),
+        ((going("a"), pod("b")), None),
+        ((going("a"), {"metadata": {"name": "odd", "uid": "u"}}), None),
+        ((pod("b", deletionTimestamp="2026-03-01T09:00:00Z"),), None),  # it is over
+    ],
+)
+def test_grace_periods_are_waited_for_where_nothing_else_is_left(pods, ends):
+    assert state_of(*pods).grace_ends(LATEST) == ends
+
+
+def test_accepted_eviction_gets_the_time_in_which_its_deletion_is_due():
+    state = state_of(pod("a"))
+    ask(state, NOW, ACCEPTED)
+    assert state.grace_ends(LATEST) == seconds(30)
+
+
+def test_dead_kubelet_and_unreadable_objects_get_no_more_time():
+    assert state_of(going("a"), ready="Unknown").grace_ends(LATEST) is None
+    state = state_of(going("a"))
+    state.unreadable = 1
+    assert state.grace_ends(LATEST) is None
+
+
+# --- since, and who it is about ---------------------------------------------------------------------------
+
+
+def test_since_is_when_it_should_have_gone_and_not_when_we_looked():
+    over = pod("over", deletionTimestamp="2026-03-01T09:00:00Z")
+    (blocker,) = state_of(over).blockers()
+    assert (blocker.reason, blocker.since) == ("not-ended", NOW - timedelta(hours=1))
+    state = state_of(over, ready="Unknown")
+    state.see_node("Unknown", NOW - timedelta(minutes=7))
+    state.review(NOW)
+    (blocker,) = state.blockers()
+    assert (blocker.reason, blocker.since) == ("dead-kubelet", NOW - timedelta(minutes=7))
+
+
+def test_own_worker_is_named():
+    (blocker,) = state_of(pod("w"), own="u-w").blockers()
+    assert blocker.names == ("blue/w",)
+
+
+# --- taken over by another worker -------------------------------------------------------------------------
+
+
+def resumed(state, *pods, **more):
+    """The drain of a worker that got what the first last said."""
+    return state_of(*pods, beat=heartbeat_of(state, words=3), **more)
+
+
+def test_attempts_and_since_survive_the_worker():
+    state = state_of(pod("web"))
+    for attempt in range(4):
+        ask(state, seconds(100 * attempt), BLOCKED)
+    second = resumed(state, pod("web"))
+    ask(second, seconds(1000), BLOCKED)
+    (blocker,) = second.blockers()
+    assert (blocker.attempts, blocker.since) == (5, NOW)
+    ask(second, seconds(1100), Answer(Verdict.THROTTLED))
+    ask(second, seconds(2000), BLOCKED)
+    (blocker,) = second.blockers()
+    assert blocker.since == seconds(2000)  # another reason came between
+
+
+def test_counts_add_up_whoever_drains():
+    def seen(*more):
+        return (pod("done", phase="Succeeded"), going("slow"), going("others"), pod("job"), *more)
+
+    pods = [pod(name) for name in ("gone", "done", "slow", "vanishing", "job")]
+    state = state_of(*pods, going("others"), pod("old", phase="Failed"))
+    for target in state.due(NOW):
+        if target.record.name in {"gone", "slow", "vanishing"}:
+            state.begin(target)
+            state.answered(target, ACCEPTED, obstacle_of(ACCEPTED, target.pod), NOW)
+    see(state, *seen(pod("vanishing"), pod("old", phase="Failed")))
+    first = report_of(state, "blocked").result
+    assert (first.gone, first.evicted, first.completed, first.skipped) == (2, 1, 1, 1)
+    second = resumed(state, *seen(pod("old", phase="Failed")))
+    result = report_of(second, "blocked").result
+    assert (result.gone, result.evicted, result.completed, result.skipped) == (3, 2, 1, 1)
+    assert "before this worker took over" in result.message
+    see(second, pod("old", phase="Failed"), pod("job", phase="Succeeded"))
+    third = resumed(second)
+    result = report_of(third, "drained").result
+    assert (result.gone, result.evicted, result.completed) == (6, 3, 2)  # `others` was removed
+    assert heartbeat_of(third, 3)["memory"]["words"] == 3
+
+
+def test_restarted_pods_are_counted_once_whoever_restarts_them():
+    state = state_of(pod("a"), pod("b"), only=("u-a", "u-b"))
+    ask(state, NOW, ACCEPTED)
+    see(state, pod("b"))
+    second = resumed(state, pod("b"), only=("u-a", "u-b"))
+    see(second)
+    result = report_of(second, "drained").result
+    assert (result.gone, result.evicted) == (2, 2)
+
+
+def test_checkpoint_that_was_acknowledged_is_not_asked_for_again():
+    state = state_of(pod("job", owner="Job"), policy=with_rule(CHECKPOINT))
+    (target,) = state.due(NOW)
+    state.begin(target)
+    state.checkpoint_done(target, NOW)
+    second = resumed(state, pod("job", owner="Job"), policy=with_rule(CHECKPOINT))
+    assert second.begin(second.due(NOW)[0]) is Act.EVICT
+
+
+def test_worker_that_dies_before_it_saw_anything_hands_on_what_it_got():
+    state = state_of(pod("a"), pod("web"))
+    ask(state, NOW, BLOCKED)
+    see(state, pod("web"))
+    blind = DrainState(state.request, "", remembered(heartbeat_of(state, 3)))
+    assert heartbeat_of(blind, 3)["memory"] == heartbeat_of(state, 3)["memory"]
+
+
+@pytest.mark.parametrize(
+    "beat", [None, 7, "x", [], {}, {"memory": 7}, {"memory": {"pods": {"u": {"since": "x"}}}}]
+)
+def test_details_that_cannot_be_read_are_no_memory(beat):
+    assert report_of(state_of(pod("web"), beat=beat), "blocked").result.gone == 0
+
+
+def test_memory_stays_small():
+    state = state_of(*(pod(f"p{number}", f"{number:036}") for number in range(250)))
+    ask(state, NOW, BLOCKED)
+    memory = heartbeat_of(state)["memory"]
+    assert len(memory["pods"]) == MOST_PODS
+    assert len(str(memory)) < 8 * 1024

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_runbooks.activities.draining.budgets import Budget
+from gpu_runbooks.activities.draining.budgets import Budget, BudgetsFound
 from gpu_runbooks.activities.draining.eviction import (
     ATTEMPTS_AGAINST_TWO_BUDGETS,
     Answer,
@@ -10,7 +10,6 @@ from gpu_runbooks.activities.draining.eviction import (
     classify,
     deletion_of,
     eviction_of,
-    missing_right,
     pause,
 )
 from gpu_runbooks.activities.draining.obstacles import obstacle_of
@@ -72,6 +71,25 @@ def error(status, message="", *, cause="", retry_after=None):
         (error(302, "moved"), Verdict.API_SERVER),
         (error(400, "Name parameter required."), Verdict.DENIED),
         (error(422, "invalid"), Verdict.DENIED),
+        (error(409, "precondition failed: uid in precondition: a, uid in object meta: b"), Verdict.GONE),
+        (error(409, "the object has fluid limits"), Verdict.CHANGED),
+        # other wording, as of other servers and versions
+        (error(500, "the pod has More Than One poddisruptionbudget"), Verdict.TWO_BUDGETS),
+        (error(400, "multiple PodDisruptionBudgets match the pod"), Verdict.TWO_BUDGETS),
+        (error(422, TWO_BUDGETS), Verdict.TWO_BUDGETS),
+        (error(429, "Cannot evict: Disruption Budget exhausted"), Verdict.BUDGET),
+        (error(429, "Cannot evict pod", cause="disruptionBUDGET"), Verdict.BUDGET),
+        (error(429, PROCESSED.upper()), Verdict.BUDGET_NOT_OBSERVED),
+        (error(403, "going", cause="namespaceterminating"), Verdict.NAMESPACE_TERMINATING),
+        (error(403, "validatingadmissionpolicy 'frozen' with binding 'all' denied request"), Verdict.DENIED),
+        (error(403, "MutatingAdmissionPolicy 'frozen' failed"), Verdict.DENIED),
+        (error(403, "policy 'frozen' with binding 'all' says no"), Verdict.DENIED),
+        (error(403, 'Admission Webhook "guard.example" rejected it'), Verdict.DENIED),
+        # something in between, not the API server
+        (error(408, "Request Timeout"), Verdict.API_SERVER),
+        (error(410, "Gone"), Verdict.API_SERVER),
+        (error(425, "Too Early"), Verdict.API_SERVER),
+        (error(499, "client closed request"), Verdict.API_SERVER),
     ],
 )
 def test_meaning_of_an_answer(answer, verdict):
@@ -127,15 +145,24 @@ def test_pauses_after_trouble_are_spread():
         (error(429, PROCESSED, cause="DisruptionBudget"), ("web",)),
         (error(429, "The disruption budget web needs 2 healthy pods and has 2 currently"), ("web",)),
         (error(429, "Cannot evict pod as it would violate the pod's disruption budget."), ()),
+        (error(429, 'the disruption budget "web" needs 2 healthy pods'), ("web",)),
+        (error(429, "The Disruption Budget `web` does not allow it"), ("web",)),
+        (error(403, "validatingadmissionpolicy 'frozen' denied request"), ("frozen",)),
+        (error(403, "MutatingAdmissionPolicy 'frozen' failed"), ("frozen",)),
+        (error(403, "policy 'frozen' with binding 'all' says no"), ("frozen",)),
+        (error(403, 'Admission Webhook "guard.example" rejected it'), ("guard.example",)),
     ],
 )
 def test_who_refuses_is_named(answer, named):
     assert classify(answer).names == named
 
 
-def test_missing_right_is_named_as_the_server_says_it():
-    assert "verb `create` on `pods/eviction`" in missing_right(RBAC, "x", "y")
-    assert "verb `patch` on `pods`" in missing_right("forbidden by something unheard of", "patch", "pods")
+def test_missing_right_is_named_where_the_server_says_so_and_nowhere_else():
+    assert "lacks verb `create` on `pods/eviction`" in classify(error(403, RBAC)).message
+    other = classify(error(403, "forbidden by something unheard of")).message
+    assert "lacks" not in other
+    assert "forbidden by something unheard of" in other
+    assert len(other) > len("forbidden by something unheard of")  # with what it means
 
 
 WEB = {"metadata": {"name": "web", "namespace": "blue", "uid": "u"}, "status": {"conditions": []}}
@@ -154,14 +181,14 @@ WORDS = "The disruption budget web needs 2 healthy pods and has 1 currently"
     ],
 )
 def test_budget_in_words(verdict, subject, budgets, reason, named):
-    obstacle = obstacle_of(Answer(verdict, WORDS, ("web",)), subject, budgets)
+    obstacle = obstacle_of(Answer(verdict, WORDS, ("web",)), subject, BudgetsFound(budgets))
     assert (obstacle.reason, obstacle.names) == (reason, named)
     assert "PodDisruptionBudget web" in obstacle.message
 
 
 def test_two_budgets_are_both_named():
     both = (Budget("front", False, 1, 1, True), Budget("web", False, 1, 1, True))
-    obstacle = obstacle_of(Answer(Verdict.TWO_BUDGETS, "more than one"), READY, both)
+    obstacle = obstacle_of(Answer(Verdict.TWO_BUDGETS, "more than one"), READY, BudgetsFound(both))
     assert obstacle.names == ("front", "web")
     assert "front, web" in obstacle.message
 
@@ -177,3 +204,20 @@ def test_eviction_and_deletion_are_for_one_uid_with_its_own_grace_period():
     assert eviction_of(WEB)["metadata"] == {"name": "web", "namespace": "blue"}
     assert deletion_of(WEB)["preconditions"] == {"uid": "u"}
     assert "gracePeriodSeconds" not in deletion_of(WEB)
+
+
+UNREADABLE_BUDGETS = BudgetsFound(
+    problem="the cluster worker's role lacks verb `list` on `poddisruptionbudgets`"
+)
+
+
+@pytest.mark.parametrize("verdict", [Verdict.BUDGET, Verdict.BUDGET_NOT_OBSERVED, Verdict.TWO_BUDGETS])
+def test_budgets_that_may_not_be_listed_are_said_to_be_unknown(verdict):
+    obstacle = obstacle_of(Answer(verdict, WORDS), READY, UNREADABLE_BUDGETS)
+    assert obstacle.names == ()
+    assert "names unknown" in obstacle.message
+    assert "lacks verb `list` on `poddisruptionbudgets`" in obstacle.message
+
+
+def test_terminating_namespace_is_named():
+    assert obstacle_of(Answer(Verdict.NAMESPACE_TERMINATING), WEB).names == ("blue",)

@@ -60,6 +60,11 @@ def rbac(verb, resource, group="", where="at the cluster scope", user=WORKER):
             id="an admission policy",
         ),
         pytest.param(
+            "nodes \"x\" is forbidden: MutatingAdmissionPolicy 'freeze' denied request",
+            ["MutatingAdmissionPolicy freeze denies"],
+            id="a mutating admission policy",
+        ),
+        pytest.param(
             'pods "x" is forbidden: exceeded quota: compute, requested: pods=1, used: pods=9',
             ["ResourceQuota compute"],
             id="a quota",

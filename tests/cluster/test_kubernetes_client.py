@@ -14,7 +14,7 @@ from kubernetes.aio import client
 from gpu_runbooks.activities import kubernetes as module
 from gpu_runbooks.activities.api_connection import limits
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.kubernetes_error import seconds_asked
+from gpu_runbooks.activities.kubernetes_error import LONGEST_RETRY_AFTER, error_of, seconds_asked
 from gpu_runbooks.activities.waiting import wait_for
 
 NODES = "/api/v1/nodes"
@@ -331,6 +331,23 @@ def test_a_date_is_waited_for():
     now = datetime(2026, 3, 1, 8, 0, 0, tzinfo=UTC)
     assert seconds_asked("Sun, 01 Mar 2026 08:00:20 GMT", now) == 20.0
     assert seconds_asked("Sun, 01 Mar 2026 08:00:20 -0000", now) == 20.0
+
+
+@pytest.mark.parametrize(
+    ("wish", "seconds"),
+    [
+        (10**400, LONGEST_RETRY_AFTER),
+        (-(10**400), 0.0),
+        ("9" * 400, None),
+        ({}, None),
+        ([1], None),
+        (True, None),
+    ],
+)
+def test_no_wish_of_a_server_breaks_its_reader(wish, seconds):
+    assert seconds_asked(wish, None) == seconds
+    body = json.dumps({"kind": "Status", "details": {"retryAfterSeconds": wish}}).encode()
+    assert error_of(429, {}, body, "GET /").retry_after == seconds
 
 
 @pytest.mark.parametrize(

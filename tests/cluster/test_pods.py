@@ -4,12 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gpu_runbooks.activities.draining.budgets import selects
+from gpu_runbooks.activities.draining.budgets import budget_of, selects
 from gpu_runbooks.activities.draining.pods import (
     belongs_to_node,
     containers_ended,
     has_finished,
     protections,
+    proven_finished,
     termination,
     tolerates_block,
 )
@@ -49,6 +50,31 @@ def test_who_belongs_to_the_node(subject, expected):
 )
 def test_who_has_finished(phase, expected):
     assert has_finished(pod(phase)) is expected
+
+
+STILL = [{"name": "c", "state": {"running": {}}}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "ready", "proven"),
+    [
+        ({}, "True", True),
+        ({}, "Unknown", True),  # it had ended before
+        ({"containerStatuses": STILL}, "True", False),
+        ({"initContainerStatuses": STILL}, "True", False),
+        ({"containerStatuses": [{"name": "c", "state": {"terminated": {}}}, None]}, "True", True),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_phase_alone_proves_no_end(changes, ready, proven, phase):
+    subject = pod(phase)
+    subject["status"] |= changes
+    assert proven_finished(subject, ready) is proven
+
+
+@pytest.mark.parametrize(("ready", "proven"), [("True", True), ("False", False), ("Unknown", False)])
+def test_deleted_pod_of_a_node_that_is_not_ready_has_not_finished(ready, proven):
+    assert proven_finished(pod("Failed", deletionTimestamp=PAST), ready) is proven
 
 
 def protection(subject, policy=None, **more):
@@ -134,14 +160,57 @@ PAST, FUTURE = "2026-03-01T08:00:00Z", "2026-03-01T10:05:00Z"
             ("a/b",),
         ),
         ({"deletionTimestamp": PAST, "finalizers": ["a/b"]}, "Unknown", "dead-kubelet", ()),
+        ({"deletionTimestamp": PAST, "deletionGracePeriodSeconds": 30}, "Unknown", "dead-kubelet", ()),
         ({"deletionTimestamp": FUTURE}, "Unknown", "dead-kubelet", ()),
         ({"deletionTimestamp": PAST}, "False", "dead-kubelet", ()),
         ({"deletionTimestamp": PAST}, "True", "not-ended", ()),
+        ({"deletionTimestamp": "9999-12-31T23:59:59Z"}, "True", "terminating", ()),
     ],
 )
 def test_why_a_terminating_pod_is_still_there(metadata, ready, reason, named):
     obstacle = termination(pod(**metadata), ready, NOW)
     assert (obstacle.reason, obstacle.names) == (reason, named)
+
+
+SINCE = datetime(2026, 3, 1, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ready", "since", "words"),
+    [
+        ({"deletionTimestamp": PAST}, "True", datetime(2026, 3, 1, 8, tzinfo=UTC), "kubelet has not"),
+        (
+            {"deletionTimestamp": PAST, "finalizers": ["a/b"]},
+            "True",
+            datetime(2026, 3, 1, 8, tzinfo=UTC),
+            "finalizer a/b",
+        ),
+        ({"deletionTimestamp": PAST}, "Unknown", SINCE, "the node is silent (Ready=Unknown)"),
+        ({"deletionTimestamp": FUTURE}, "False", SINCE, "the node is not Ready (Ready=False)"),
+    ],
+)
+def test_since_when_a_terminating_pod_should_be_gone(metadata, ready, since, words):
+    obstacle = termination(pod(**metadata), ready, NOW, SINCE)
+    assert obstacle.since == since
+    assert words in obstacle.message
+
+
+def test_forced_deletion_is_no_word_of_a_silent_node():
+    forced = pod(deletionTimestamp=PAST, deletionGracePeriodSeconds=0, finalizers=["a/b"])
+    forced["status"]["containerStatuses"] = STILL
+    assert termination(forced, "Unknown", NOW).reason == "dead-kubelet"
+    assert termination(forced, "True", NOW).reason == "finalizer"
+
+
+def test_node_of_a_dead_kubelet_is_named():
+    subject = pod(deletionTimestamp=PAST)
+    subject["spec"]["nodeName"] = "gpu-a1"
+    assert termination(subject, "Unknown", NOW).names == ("gpu-a1",)
+
+
+def test_odd_budget_is_named_all_the_same():
+    odd = {"metadata": {"name": "web"}, "spec": None, "status": {"currentHealthy": "many"}}
+    assert (budget_of(odd).name, budget_of(odd).healthy) == ("web", 0)
 
 
 def container(name, state):
@@ -194,6 +263,8 @@ def test_debug_container_has_to_end_too():
         ([{"operator": "Exists", "effect": "NoExecute"}], False),
         ([{"key": "gpu-runbooks.dev/remediation", "operator": "Exists"}], False),
         ([], False),
+        ([None], False),
+        ([None, {"operator": "Exists"}], True),
         (
             [
                 {"key": "gpu-runbooks.dev/remediation", "operator": "Exists"},
@@ -224,6 +295,9 @@ def test_who_ignores_our_block(tolerations, tolerates):
         ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, True),
         ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}, False),
         ({"matchExpressions": [{"key": "app", "operator": "Unheard"}]}, True),
+        ({"matchExpressions": [None]}, True),
+        ({"matchExpressions": [7]}, True),
+        ({"matchLabels": ["app"]}, True),
     ],
 )
 def test_which_budget_selects_a_pod(selector, selected):
