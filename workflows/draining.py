@@ -27,9 +27,7 @@ async def drain(incident: Incident, rung: Rung) -> None:
     enter(incident, Phase.DRAINING)
     started = workflow.now()
     drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")
-    if drained is None:
-        return
-    incident.drained = drained.outcome == "drained"
+    incident.drained, incident.left = drained.outcome == "drained", drained.abandoned
     _count(incident, drained)
     record(
         incident,
@@ -59,12 +57,11 @@ async def restart_workload(incident: Incident, rung: Rung) -> None:
     except HoldersUnknownError as error:
         incident.question = f"{error} (measurement {measured.outcome}: {measured.message})"
         return
-    drained: DrainResult | None = DrainResult(outcome="drained", message="no pod holds the GPU any more")
+    drained = DrainResult(outcome="drained", message="no pod holds the GPU any more")
     if pods:
         drained = await _have_pods_leave(incident, rung, f"restart the {len(pods)} pods on the GPU", pods)
-    if drained is None:
-        return
     proven = drained.outcome == "drained"
+    incident.left = drained.abandoned
     if proven:
         incident.workload_faults = [fault for fault in incident.workload_faults if fault not in faults]
     _count(incident, drained)
@@ -80,8 +77,8 @@ async def restart_workload(incident: Incident, rung: Rung) -> None:
 
 async def _have_pods_leave(
     incident: Incident, rung: Rung, what: str, only: tuple[str, ...] | None = None
-) -> DrainResult | None:
-    """The drain's result; None where a person's word ended it: an abort, or an order for a pod."""
+) -> DrainResult:
+    """The drain's result; `cancelled` where a person's word cut it short: an abort, or an order for a pod."""
     now, orders = workflow.now(), incident.orders
     incident.draining = True
     started = incident.drain_began = incident.drain_began or now
@@ -107,29 +104,26 @@ async def _have_pods_leave(
     def interrupted() -> bool:
         return incident.outcome is not None or incident.orders > orders
 
-    try:
+    # A cancellation of the incident itself is taken up by its next step, when this one is on record.
+    with contextlib.suppress(asyncio.CancelledError):
         await workflow.wait_condition(lambda: draining.done() or interrupted())
-        if not draining.done():
-            draining.cancel()
+    if not draining.done():
+        draining.cancel()
+    try:
         result: DrainResult = await draining
-        incident.drain_began = None
-        return result
     except (ActivityError, asyncio.CancelledError) as error:
         if not is_cancelled_exception(error):
             raise
-        if workflow.cancellation_reason() is None and interrupted():
-            return None
-        # Cancelled as a whole: no eviction may come after the incident says that it ended.
-        draining.cancel()
-        with contextlib.suppress(ActivityError, asyncio.CancelledError):
-            await draining
-        raise
+        return DrainResult(outcome="cancelled", message="cut short; its worker did not say what was done")
     finally:
         incident.draining = False
+        if incident.orders == orders:  # else an order cut it short: the pods' waits go on
+            incident.drain_began = None
+    return result
 
 
 def _count(incident: Incident, drained: DrainResult) -> None:
-    incident.blockers = list(drained.blockers)
+    incident.blockers, incident.blockers_seen = list(drained.blockers), workflow.now()
     if drained.outcome != "cancelled":  # the block or the node went away: the next look says which
         incident.drains = 0 if drained.outcome == "drained" else incident.drains + 1
 
