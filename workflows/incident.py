@@ -285,8 +285,8 @@ class Incident(BaseModel):
     def record(self, act: Act) -> None:
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
-        self.unsent = None
         if act.rung in REPAIRS:
+            self.unsent = None
             self.drained = False
             self.drains = 0
             self.refute_repair()
@@ -313,6 +313,10 @@ class Incident(BaseModel):
     def measurements(self) -> int:
         """Number of the next measurement through the agent: no two share a NodeTask."""
         return self.attempts(RungName.VALIDATE) + self.attempts(RungName.RESTART_WORKLOAD) + 1
+
+    def last(self, rung: RungName) -> datetime:
+        """When the last act of this rung ended; the opening where there was none."""
+        return max((act.ended for act in self.acts if act.rung is rung), default=self.opened)
 
     def attempts(self, rung: RungName) -> int:
         """Attempts at a rung so far."""

@@ -20,6 +20,9 @@ from gpu_runbooks.workflows.waits import wait_for
 NOT_SENT_PAUSE = timedelta(seconds=15)
 """Before an act that could not be asked for is tried again, behind another look at the node."""
 
+DRAIN_HOLDS = timedelta(minutes=5)
+"""How long an empty node counts as empty for an act that could not be sent: a pod may land since."""
+
 ASK_AGAIN = timedelta(minutes=10)
 """After it an incident asks again by itself what an API that was away did not answer."""
 
@@ -91,7 +94,8 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
 
 async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
     """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
-    incident.drained = False  # a pod may land until then
+    if started - incident.last(RungName.DRAIN) > DRAIN_HOLDS:
+        incident.drained = False
     if incident.unsent is None:
         incident.unsent = started
         incident.note(workflow.now(), f"{step.rung.name} was not asked for, trying again: {why}")

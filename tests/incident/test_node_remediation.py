@@ -225,6 +225,7 @@ async def test_a_reboot_that_cannot_be_sent_at_all_is_left_to_a_person(skipping)
         assert seen.phase is Phase.NEEDS_OPERATOR
         assert "throttled" in seen.question
         assert set(world.acts) == {"block", "drain", "reboot"}
+        assert world.acts.count("drain") in {4, 5}  # five minutes later a node may not be empty any more
         await handle.cancel()
 
 
