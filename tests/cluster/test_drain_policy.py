@@ -22,6 +22,8 @@ from gpu_runbooks.activities.nodes import identity_of
 from testbed.api_faults import respond
 
 TRAINING = {"gpu-runbooks.dev/workload": "training"}
+IMAGE = {"image": "registry.example/app:1", "imageID": "", "ready": False, "restartCount": 0}
+TERMINATED = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 REQUESTED, SAVED = "gpu-runbooks.dev/checkpoint-requested", "gpu-runbooks.dev/checkpointed"
 
 
@@ -60,7 +62,8 @@ async def test_job_that_may_run_to_its_end_is_not_evicted(faulty, proxy, admin, 
     draining = asyncio.create_task(drain(faulty, drain_request(blocked, policy=policy)))
     await until(admin, path_of(namespace), "web", lambda pod: pod is None)
     assert not draining.done()
-    await patch(admin, f"{path_of(namespace, 'job')}/status", {"status": {"phase": "Succeeded"}})
+    ended = {"phase": "Succeeded", "containerStatuses": [{"name": "main", **IMAGE, "state": TERMINATED}]}
+    await patch(admin, f"{path_of(namespace, 'job')}/status", {"status": ended})
     report = await draining
     result = report.result
     assert (result.outcome, result.gone, result.evicted, result.completed) == ("drained", 2, 1, 1)

@@ -1,7 +1,7 @@
 """A drain that something stands in the way of: what people see, order, and end."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, timedelta
 
 import pytest
 from incident.conftest import running_workers, until
@@ -11,7 +11,14 @@ from incident.test_node_remediation import NODE, a_person_is_asked, start, statu
 from temporalio.client import WorkflowUpdateFailedError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod, PodBlocker, Workload
+from gpu_runbooks.activities.model.drain import (
+    LONGEST_GRACE,
+    BlockerReason,
+    OverrideMethod,
+    PodBlocker,
+    Workload,
+)
+from gpu_runbooks.workflows.options import HEARTBEAT
 
 WORD = {"operator": "ana", "reason": "owner agreed"}
 
@@ -55,6 +62,24 @@ async def test_the_status_shows_the_pods_in_the_way_while_the_drain_runs(skippin
         )
         await handle.execute_update("abort", WORD)
         await handle.result()
+
+
+async def test_a_drain_has_time_for_the_grace_periods_that_run_at_its_deadline(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        handle = await start(skipping.client)
+        await handle.result()
+    (request,) = world.drain_requests
+    (scheduled,) = [
+        event
+        async for event in handle.fetch_history_events()
+        if event.activity_task_scheduled_event_attributes.activity_type.name == "drain_pods"
+    ]
+    attributes, asked = scheduled.activity_task_scheduled_event_attributes, scheduled.event_time
+    for limit in (attributes.start_to_close_timeout, attributes.schedule_to_close_timeout):
+        assert asked.ToDatetime(UTC) + limit.ToTimedelta() > request.deadline + LONGEST_GRACE
+    # the death of the worker is noticed all the same
+    assert attributes.heartbeat_timeout.ToTimedelta() == HEARTBEAT
 
 
 async def test_an_abort_ends_a_drain_at_once(skipping, workers):
