@@ -12,7 +12,7 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL
-from gpu_runbooks.activities.draining.drain import drain
+from gpu_runbooks.activities.draining.drain import DrainCutShort, drain
 from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.explanation import explained
 from gpu_runbooks.activities.heartbeat import beating
@@ -89,6 +89,12 @@ def _last_beat() -> object:
     return details[0] if details else None
 
 
+def _is_called_off() -> bool:
+    """Whether the incident cancelled this activity: not its worker that ends, and no pause."""
+    details = activity.cancellation_details() if activity.in_activity() else None
+    return bool(details and details.cancel_requested and not (details.worker_shutdown or details.paused))
+
+
 async def _tell_incident(progress: DrainProgress) -> None:
     """Signal the incident that this activity works for."""
     if activity.in_activity():
@@ -151,15 +157,20 @@ class Cluster(ClusterActivities):
         async with _refusals_translated(), beating() as beat:
             if last_beat is not None:
                 beat(last_beat)  # a beat without it would erase it
-            report = await drain(
-                self._kubernetes,
-                request,
-                own_pod_uid=self._own_pod_uid,
-                beat=beat,
-                on_progress=_tell_incident,
-                places=self._places,
-                last_beat=last_beat,
-            )
+            try:
+                report = await drain(
+                    self._kubernetes,
+                    request,
+                    own_pod_uid=self._own_pod_uid,
+                    beat=beat,
+                    on_progress=_tell_incident,
+                    places=self._places,
+                    last_beat=last_beat,
+                )
+            except DrainCutShort as cut:
+                if not _is_called_off():
+                    raise  # this worker ends, another one goes on
+                report = await cut.report()
             kept = await self._evidence.keep(
                 "drain" if request.only is None else "restart",
                 {"request": request, "result": report.result, "pods": [pod.as_json() for pod in report.pods]},

@@ -5,6 +5,9 @@ header `Idempotency-Key`, the same for each repetition. 200 or 204: saved. 202: 
 it is tried again until the rule's deadline.
 """
 
+import asyncio
+import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +24,9 @@ ASK_TIMEOUT = 5.0
 
 ASK_AGAIN = 10.0
 """Seconds between two calls to a pod that is still saving."""
+
+WITHDRAW_TIMEOUT = 5.0
+"""Seconds for taking requests back at the end of a drain."""
 
 RETRY = 5.0
 """Seconds until a pod that could not be asked is asked again."""
@@ -46,6 +52,13 @@ async def ask_by_annotation(kubernetes: Kubernetes, pod: Object, token: str) -> 
 async def withdraw(kubernetes: Kubernetes, pod: Object) -> None:
     """Take the request back: nothing follows it. Raises `KubernetesError`."""
     await _annotate(kubernetes, pod, None)
+
+
+async def withdraw_all(kubernetes: Kubernetes, pods: Iterable[Object]) -> None:
+    """Take back what these pods were asked for, as far as the API server lets us within a few seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(WITHDRAW_TIMEOUT):
+            await asyncio.gather(*(withdraw(kubernetes, pod) for pod in pods), return_exceptions=True)
 
 
 async def _annotate(kubernetes: Kubernetes, pod: Object, value: str | None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL, DrainCalls
-from gpu_runbooks.activities.draining.checkpoint import withdraw
+from gpu_runbooks.activities.draining.checkpoint import withdraw_all
 from gpu_runbooks.activities.draining.memory import remembered
 from gpu_runbooks.activities.draining.pods import is_terminating, moment, state_in_words
 from gpu_runbooks.activities.draining.progress import ProgressPace
@@ -29,6 +29,9 @@ PODS = "/api/v1/pods"
 
 LOOK_INTERVAL = 1.0
 """Seconds after which the drain looks at its state even without news."""
+
+NODE_UNSEEN = timedelta(seconds=60)
+"""Without a look at our block for so long, nothing more is begun."""
 
 LIST_PAUSE = timedelta(seconds=2)
 """Time between two lists of a node that is to be proven empty, unless the watch has news."""
@@ -63,7 +66,7 @@ async def drain(
     Drains that share `places` share the limit of calls in flight. `last_beat`: the last that a worker which
     died gave to `beat` in this drain; it goes on from there.
 
-    Raises `ApplicationError` NODE_CHANGED for another machine; `KubernetesError`; `CancelledError`, never a
+    Raises `ApplicationError` NODE_CHANGED for another machine; `KubernetesError`; `DrainCutShort`, never a
     result, when it is cancelled.
     """
     node = await kubernetes.request("GET", f"{NODES}/{request.identity.name}")
@@ -73,12 +76,29 @@ async def drain(
     async with run.calls:
         following = [asyncio.create_task(run.follow_node()), asyncio.create_task(run.follow_pods())]
         try:
-            return await run.to_the_end(following)
+            report = await run.to_the_end(following)
+            await run.withdraw()
+            return report
+        except asyncio.CancelledError as error:
+            raise DrainCutShort(run) from error
         finally:
             tasks = [*following, *run.telling]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class DrainCutShort(asyncio.CancelledError):
+    """The drain was cancelled in the middle."""
+
+    def __init__(self, run: "_Drain") -> None:
+        super().__init__()
+        self._run = run
+
+    async def report(self) -> DrainReport:
+        """What was done until then, for a drain that nobody resumes. Takes requests to pods back."""
+        await self._run.withdraw()
+        return self._run.report("cancelled", "cut short by a person's word")
 
 
 @dataclass(frozen=True)
@@ -122,6 +142,7 @@ class _Drain:
         self._list_due = self._clock.began
         self.calls = DrainCalls(kubernetes, self._state, self._clock.now, self._news, places)
         self.telling: set[asyncio.Task[None]] = set()
+        self._node_seen = self._clock.began
         self._see_node(node)
 
     # --- the world -----------------------------------------------------------------------------------
@@ -135,6 +156,7 @@ class _Drain:
                     self._see_node(nodes.get(self._request.identity.uid))
                 except ODD:
                     logger.exception("node %s cannot be understood", self._request.identity.name)
+                self._node_seen = self._clock.now()
                 self._news.set()
 
     async def follow_pods(self) -> None:
@@ -162,9 +184,23 @@ class _Drain:
             if error.status in REFUSALS:
                 raise
             return False
-        self._state.see(by_uid(listing.items), self._clock.now())
+        self._pods = by_uid(listing.items)  # newer than a watch that may be dead
+        self._state.see(self._pods, self._clock.now())
         self._state.unreadable = listing.unreadable
-        return not self._state.targets and not listing.unreadable
+        return not self._state.targets and not listing.unreadable and await self._is_ours()
+
+    async def _is_ours(self) -> bool:
+        """Look anew whether our block stands: an empty node that takes new pods is not drained."""
+        try:
+            node = await self._kubernetes.find(f"{NODES}/{self._request.identity.name}")
+        except KubernetesError as error:
+            if error.status in REFUSALS:
+                raise
+            return False
+        same = node is not None and node["metadata"]["uid"] == self._request.identity.uid
+        self._see_node(node if same else None)
+        self._news.set()
+        return self._node.identity is not None and (self._request.only is not None or self._node.blocked)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -187,7 +223,8 @@ class _Drain:
             ended = await self._ended(now)
             if ended is not None:
                 return ended
-            self.calls.start(self._state.due(now))
+            if now - self._node_seen <= NODE_UNSEEN:
+                self.calls.start(self._state.due(now))
             if now >= next_look:
                 self._tell()
                 next_look = now + timedelta(seconds=LOOK_INTERVAL)
@@ -197,16 +234,16 @@ class _Drain:
         """The report, once there is one."""
         state = self._state
         if self._node.identity is None:
-            return await self._cancelled("the Node is gone")
+            return self.report("cancelled", "the Node is gone")
         if self._request.only is None and not self._node.blocked:
-            return await self._cancelled("the block of this incident is not on the node: someone removed it")
+            return self.report("cancelled", "our block is not on the node: someone removed it")
         if state.forbidden:
-            return self._report("failed", state.forbidden)
+            return self.report("failed", state.forbidden)
         settled = now >= max(state.settled, self._list_due)
         if state.seen and not state.targets and settled and await self._is_empty(now):
-            return self._report("drained")
+            return self.report("drained")
         if state.stuck_on_silent_node(now):
-            return self._report(
+            return self.report(
                 "blocked",
                 f"the node is {state_in_words(self._node.ready)}, and no pod that is left can go without it: "
                 "have the machine rebooted or replaced, nobody else can prove that its containers ended",
@@ -214,11 +251,11 @@ class _Drain:
         if now < self._request.deadline:
             return None
         if not state.seen:
-            return self._report("blocked", "the node's pods could not be listed before the deadline")
+            return self.report("blocked", "the node's pods could not be listed before the deadline")
         grace_ends = state.grace_ends(self._request.deadline + LONGEST_GRACE)
         if grace_ends is not None and now < grace_ends:
             return None
-        return self._report("blocked", f"{len(state.targets)} pods are left at the deadline")
+        return self.report("blocked", f"{len(state.targets)} pods are left at the deadline")
 
     async def _wait_for_news(self, now: datetime) -> None:
         wake = min(now + timedelta(seconds=LOOK_INTERVAL), self._state.next_look(now))
@@ -247,17 +284,11 @@ class _Drain:
         except Exception:
             logger.exception("the incident could not be told of the drain of %s", self._request.identity.name)
 
-    async def _cancelled(self, message: str) -> DrainReport:
-        """Take back what pods were asked for: nothing follows it."""
+    async def withdraw(self) -> None:
+        """Take back what pods were asked for and did not answer: nothing follows it."""
         asked = [target.pod for target in self._state.asked_by_annotation() if not is_terminating(target.pod)]
-        answers = await asyncio.gather(
-            *(withdraw(self._kubernetes, pod) for pod in asked), return_exceptions=True
-        )
-        for answer in answers:
-            if isinstance(answer, BaseException) and not isinstance(answer, KubernetesError):
-                raise answer
-        return self._report("cancelled", message)
+        await withdraw_all(self._kubernetes, asked)
 
-    def _report(self, outcome: Outcome, message: str = "") -> DrainReport:
+    def report(self, outcome: Outcome, message: str = "") -> DrainReport:
         self._state.review(self._clock.now())
         return report_of(self._state, outcome, message)

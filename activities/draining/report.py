@@ -7,7 +7,7 @@ from typing import Literal
 
 from gpu_runbooks.activities.draining.memory import MOST_PODS, DrainMemory, PodMemory
 from gpu_runbooks.activities.draining.pod_record import PodRecord
-from gpu_runbooks.activities.draining.state import DrainState
+from gpu_runbooks.activities.draining.state import YOUNGER, DrainState
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.drain import DrainProgress, DrainResult
 
@@ -35,7 +35,7 @@ class DrainReport:
 def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainReport:
     """Put the outcome together with counts, blockers and what else a person has to know."""
     ends = state.ends()
-    parts = [message, _unreadable(state), *_losses(state), _earlier(state)]
+    parts = [message, _unreadable(state), _younger(state), *_losses(state), _earlier(state)]
     words = ". ".join(part for part in parts if part)
     result = DrainResult(
         outcome=outcome,
@@ -110,6 +110,15 @@ def _earlier(state: DrainState) -> str:
     earlier = state.earlier.total()
     return (
         f"{earlier} pods went before this worker took over, and are counted but not listed" if earlier else ""
+    )
+
+
+def _younger(state: DrainState) -> str:
+    younger = [record for record in state.skipped.values() if YOUNGER in record.notes]
+    if not younger:
+        return ""
+    return f"{len(younger)} pods that hold the GPU came after the fault was seen, and stay: " + _names(
+        record.full_name for record in younger
     )
 
 

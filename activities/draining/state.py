@@ -25,7 +25,9 @@ from gpu_runbooks.activities.draining.pods import (
     empty_dirs,
     has_finished,
     is_terminating,
+    moment,
     proven_finished,
+    spec_of,
     tolerates_block,
     was_evicted,
 )
@@ -52,7 +54,10 @@ LONGEST_NAME = 253
 ODD = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What reading an object raises that is not as the API says: it may end no drain of the others."""
 
-SETTLING = timedelta(seconds=3)
+YOUNGER = "younger than the fault"
+"""Note of a pod that a restart leaves alone."""
+
+SETTLING = timedelta(seconds=10)
 """Time in which an owner whose pods ignore our block makes the next: before, an empty node proves little."""
 
 PASSING = frozenset({BlockerReason.NOT_TRIED, BlockerReason.TERMINATING})
@@ -128,7 +133,7 @@ class DrainState:
     def see(self, pods: Mapping[str, Object], now: datetime) -> None:
         """Take in all pods that the node has now. A target that is absent, or finished, is gone."""
         for uid in self.targets.keys() - pods.keys():
-            self._leave(self.targets[uid], now)
+            self._miss(self.targets[uid], now)
         for uid in self.abandoned.keys() - pods.keys():
             self.gone[uid] = self.abandoned.pop(uid)
             self.gone[uid].gone, self.gone[uid].end = now, "removed"
@@ -171,7 +176,7 @@ class DrainState:
             target = self._adopt(uid, pod, now)
             if target is None:
                 return
-        target.pod = pod
+        target.pod, target.vanished = pod, False
         if proven_finished(pod, self.node_ready):
             self._leave(target, now)
         elif self._only_finalizers_keep(pod):
@@ -183,12 +188,24 @@ class DrainState:
             self._consider(target, now)
 
     def _concerns(self, uid: str, pod: Object, now: datetime) -> bool:
+        if (spec_of(pod).get("nodeName") or self.request.identity.name) != self.request.identity.name:
+            return False  # something on the way lost our selector
         if self.request.only is not None:
-            return uid in self.request.only
+            return uid in self.request.only and not self._is_younger(uid, pod, now)
         if belongs_to_node(pod):
             self._skip(uid, pod, now)
             return False
         return True
+
+    def _is_younger(self, uid: str, pod: Object, now: datetime) -> bool:
+        """Whether a pod came after what is held against it: it took the GPU of another one."""
+        seen, created = self.request.seen_until, pod["metadata"].get("creationTimestamp")
+        younger = seen is not None and bool(created) and moment(created) > seen
+        if younger and uid not in self.skipped:
+            self.skipped[uid] = PodRecord.of(pod, now)
+            self.skipped[uid].end = "stays"
+            self.skipped[uid].note(YOUNGER)
+        return younger
 
     def _skip(self, uid: str, pod: Object, now: datetime) -> None:
         if uid not in self.skipped:
@@ -237,6 +254,15 @@ class DrainState:
         blind = Target(pod, record, None, None, since=now, understood=False)
         target = self.targets.setdefault(uid, blind)
         self._set(target, _not_understood(error), now)
+
+    def _miss(self, target: Target, now: datetime) -> None:
+        """Take note that a target is not listed any more: gone, unless its node could not have said so."""
+        silent = self.node_ready == "Unknown" and target.understood and not containers_ended(target.pod)
+        if not silent:
+            self._leave(target, now)
+        elif not target.vanished:
+            target.vanished = True
+            self._consider(target, now)
 
     def _leave(self, target: Target, now: datetime) -> None:
         record = target.record

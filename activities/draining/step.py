@@ -15,6 +15,7 @@ from gpu_runbooks.activities.draining.pods import (
     is_terminating,
     protections,
     running_containers,
+    spec_of,
     still_running,
     termination,
 )
@@ -33,6 +34,21 @@ OWN_WORKER = (
 )
 
 
+GRACE = "terminationGracePeriodSeconds"
+
+VANISHED = Obstacle(
+    BlockerReason.DEAD_KUBELET,
+    "its object was removed while the node was silent, which ends no container: have the machine rebooted or "
+    "replaced, or order to abandon it",
+)
+
+UNCONFIRMED = Obstacle(
+    BlockerReason.DEAD_KUBELET,
+    "its grace period is 0, so that an eviction removes its object at once, and the node is not there to end "
+    "its containers: have the machine rebooted or replaced, or order its eviction",
+)
+
+
 @dataclass
 class Judge:
     """Decides by the request, and by what this drain saw of the pods' owners."""
@@ -42,8 +58,12 @@ class Judge:
     lineages: Lineages = field(default_factory=Lineages)
 
     def __post_init__(self) -> None:
-        self.token = names.digest("checkpoint", self.request.incident, self.request.run_id)
-        """Stands for this incident's one request to checkpoint, however often the drain is resumed."""
+        request = self.request
+        self.token = names.digest("checkpoint", request.incident, request.run_id, request.started.isoformat())
+        """Stands for this drain's one request to checkpoint, however often it is resumed.
+
+        A later drain of the incident asks again: a checkpoint of days ago is no fresh one.
+        """
 
     def end_of(self, rule: PodRule) -> datetime:
         """When a rule's wait is over: it counts from the drain's start, so a resumed drain keeps it."""
@@ -54,6 +74,8 @@ class Judge:
     ) -> Step:
         """What stands in the way of a pod now, and what comes next for it."""
         pod = target.pod
+        if target.vanished:
+            return Step(VANISHED)
         if self.own_pod_uid and target.uid == self.own_pod_uid:
             return Step(Obstacle(BlockerReason.OWN_WORKER, OWN_WORKER, (full_name(pod),)))
         if is_terminating(pod):
@@ -70,6 +92,8 @@ class Judge:
                 return Step(protected, at=protected.until or NEVER)
             if waiting := self._waiting(target, now):
                 return waiting
+        if node_ready != "True" and target.order is None and spec_of(pod).get(GRACE) == 0:
+            return Step(UNCONFIRMED)
         act = Act.LOOK_AT_BUDGETS if target.given_up else Act.EVICT
         if target.order and target.order.method is OverrideMethod.DELETE:
             act = Act.DELETE

@@ -62,6 +62,8 @@ class Target:
     """How its checkpoint is coming on, in words."""
     judged: datetime = EVER
     """When its step was decided."""
+    vanished: bool = False
+    """Its object went while the node was silent."""
     asking: bool = False
     """A call is on its way."""
     understood: bool = True

@@ -137,6 +137,8 @@ class DrainPods(Wire):
     overrides: tuple[PodOverride, ...] = Field(default=(), max_length=100)
     only: tuple[str, ...] | None = Field(default=None, max_length=64)
     """UIDs of the pods to restart. The others stay, and the node needs no block."""
+    seen_until: datetime | None = None
+    """When the fault was last seen: of `only`, pods that were made later had no part in it, and stay."""
 
 
 class BlockerReason(StrEnum):
