@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL, DrainCalls
 from gpu_runbooks.activities.draining.checkpoint import withdraw_all
 from gpu_runbooks.activities.draining.memory import remembered
+from gpu_runbooks.activities.draining.outlook import grace_ends, in_the_way, stuck_on_silent_node
 from gpu_runbooks.activities.draining.pods import is_terminating, moment, state_in_words
 from gpu_runbooks.activities.draining.progress import ProgressPace
 from gpu_runbooks.activities.draining.report import DrainReport, Outcome, heartbeat_of, progress_of, report_of
@@ -242,7 +243,7 @@ class _Drain:
         settled = now >= max(state.settled, self._list_due)
         if state.seen and not state.targets and settled and await self._is_empty(now):
             return self.report("drained")
-        if state.stuck_on_silent_node(now):
+        if stuck_on_silent_node(state, now):
             return self.report(
                 "blocked",
                 f"the node is {state_in_words(self._node.ready)}, and no pod that is left can go without it: "
@@ -252,8 +253,8 @@ class _Drain:
             return None
         if not state.seen:
             return self.report("blocked", "the node's pods could not be listed before the deadline")
-        grace_ends = state.grace_ends(self._request.deadline + LONGEST_GRACE)
-        if grace_ends is not None and now < grace_ends:
+        grace = grace_ends(state, self._request.deadline + LONGEST_GRACE)
+        if grace is not None and now < grace:
             return None
         return self.report("blocked", f"{len(state.targets)} pods are left at the deadline")
 
@@ -271,7 +272,7 @@ class _Drain:
 
     def _tell(self) -> None:
         state, clock = self._state, asyncio.get_running_loop().time()
-        due = self._pace.due(state.in_the_way(), clock, (state.remaining, state.attempts()))
+        due = self._pace.due(in_the_way(state), clock, (state.remaining, state.attempts()))
         self._beat(heartbeat_of(state, self._pace.words))
         if due:
             task = asyncio.create_task(self._tell_incident(progress_of(state)))

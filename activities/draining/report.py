@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpu_runbooks.activities.draining.memory import MOST_PODS, DrainMemory, PodMemory
+from gpu_runbooks.activities.draining.outlook import blockers, ordered
 from gpu_runbooks.activities.draining.pod_record import PodRecord
 from gpu_runbooks.activities.draining.state import YOUNGER, DrainState
 from gpu_runbooks.activities.kubernetes import Object
@@ -46,7 +47,7 @@ def report_of(state: DrainState, outcome: Outcome, message: str = "") -> DrainRe
         deleted=ends["deleted"],
         abandoned=len(state.abandoned),
         skipped=len(state.skipped),
-        blockers=state.blockers(),
+        blockers=blockers(state),
         blocked_total=state.remaining,
         message=words if len(words) <= LONGEST_MESSAGE else words[: LONGEST_MESSAGE - 3] + "...",
     )
@@ -58,7 +59,7 @@ def progress_of(state: DrainState) -> DrainProgress:
         started=state.request.started,
         remaining=state.remaining,
         gone=state.gone_total,
-        blockers=state.blockers(),
+        blockers=blockers(state),
     )
 
 
@@ -84,7 +85,7 @@ def memory_of(state: DrainState, words: int) -> DrainMemory:
     unlisted = Counter(record.end for uid, record in state.gone.items() if uid not in state.listed)
     going = [
         (target.uid, PodMemory.of(target.record, attempts=target.attempts, since=target.since))
-        for target in state.ordered()
+        for target in ordered(state)
     ]
     listed = [
         (uid, PodMemory.of(record, attempts=record.evictions, gone=record.end))

@@ -14,10 +14,9 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.draining.budgets import BudgetsFound
 from gpu_runbooks.activities.draining.eviction import LOOK_AT_BUDGETS, Answer, Verdict, pause
 from gpu_runbooks.activities.draining.memory import DrainMemory
-from gpu_runbooks.activities.draining.obstacles import DELETION_DUE, obstacle_of
+from gpu_runbooks.activities.draining.obstacles import obstacle_of
 from gpu_runbooks.activities.draining.pod_record import End, Order, PodRecord
 from gpu_runbooks.activities.draining.pods import (
-    KUBELET_SLACK,
     Obstacle,
     Readiness,
     belongs_to_node,
@@ -40,39 +39,24 @@ from gpu_runbooks.activities.model.drain import (
     DrainMethod,
     DrainPods,
     OverrideMethod,
-    PodBlocker,
     PodOverride,
     PodRule,
 )
 
-MOST_BLOCKERS = 20
-LONGEST_MESSAGE = 400
-"""Characters: twenty blockers stay far below 16 KiB."""
-LONGEST_NAME = 253
-"""Characters of a name in Kubernetes."""
-
 ODD = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What reading an object raises that is not as the API says: it may end no drain of the others."""
+
+LONGEST_MESSAGE = 400
+"""Characters: twenty blockers stay below 16 KiB."""
+
+LONGEST_NAME = 253
+"""Characters of a name in Kubernetes."""
 
 YOUNGER = "younger than the fault"
 """Note of a pod that a restart leaves alone."""
 
 SETTLING = timedelta(seconds=10)
 """Time in which an owner whose pods ignore our block makes the next: before, an empty node proves little."""
-
-PASSING = frozenset({BlockerReason.NOT_TRIED, BlockerReason.TERMINATING})
-"""Reasons that end by themselves within a grace period: nobody has to do anything."""
-
-HOPELESS = frozenset(BlockerReason) - {
-    BlockerReason.NOT_TRIED,
-    BlockerReason.TERMINATING,
-    BlockerReason.COMPLETION,
-    BlockerReason.CHECKPOINT,
-    BlockerReason.THROTTLED,
-    BlockerReason.API_SERVER,
-    BlockerReason.BUDGET_NOT_OBSERVED,
-}
-"""Reasons out of which no pod of a silent node gets without a person, or only into one that is as bad."""
 
 
 @dataclass
@@ -404,40 +388,6 @@ class DrainState:
 
     # --- what to tell --------------------------------------------------------------------------------
 
-    def stuck_on_silent_node(self, now: datetime) -> bool:
-        """The node is silent for longer than policy waits, and nothing that is left can go on without it."""
-        if self.node_ready == "True" or not self.targets:
-            return False
-        silent_since = max(self.request.started, self.node_ready_since or self.request.started)
-        if now < silent_since + self.request.policy.silent_node:
-            return False
-        return not any(
-            target.asking
-            or target.step.obstacle.reason not in HOPELESS
-            or (target.step.obstacle.reason is BlockerReason.DO_NOT_DISRUPT and target.step.obstacle.until)
-            for target in self.targets.values()
-        )
-
-    def grace_ends(self, latest: datetime) -> datetime | None:
-        """When the last grace period is over, where all that is left takes its own; at most `latest`.
-
-        None where anything else is left.
-        """
-        if self.unreadable:
-            return None
-        if not self.targets:  # the list that proves it is on its way
-            return min(max(self.left, self.settled) + KUBELET_SLACK, latest)
-        ends = []
-        for target in self.targets.values():
-            obstacle, accepted = target.step.obstacle, target.record.accepted
-            if obstacle.reason is not BlockerReason.TERMINATING:
-                return None
-            if obstacle.until is not None:
-                ends.append(min(obstacle.until, latest) + KUBELET_SLACK)
-            elif accepted is not None:  # its deletion is about to begin
-                ends.append(accepted + timedelta(seconds=DELETION_DUE))
-        return min(max(ends), latest) if ends else None
-
     @property
     def gone_total(self) -> int:
         """Pods that are gone, those before this worker took over included."""
@@ -453,38 +403,6 @@ class DrainState:
 
     def attempts(self) -> int:
         return sum(target.attempts for target in self.targets.values())
-
-    def in_the_way(self) -> frozenset[tuple[str, BlockerReason]]:
-        """The pods that do not just take their grace period, each with its reason."""
-        return frozenset(
-            (target.uid, target.step.obstacle.reason)
-            for target in self.targets.values()
-            if target.step.obstacle.reason not in PASSING
-        )
-
-    def blockers(self) -> tuple[PodBlocker, ...]:
-        """The first twenty pods that are still there, each with why: those that need somebody come first."""
-        shown = [
-            PodBlocker(
-                namespace=target.record.namespace,
-                name=target.record.name,
-                uid=target.uid,
-                workload=target.record.workload,
-                reason=target.step.obstacle.reason,
-                names=tuple(name[:LONGEST_NAME] for name in target.step.obstacle.names[:5]),
-                message=target.step.obstacle.message[:LONGEST_MESSAGE],
-                attempts=target.attempts,
-                since=target.since,
-            )
-            for target in self.ordered()[:MOST_BLOCKERS]
-        ]
-        return tuple(shown)
-
-    def ordered(self) -> list[Target]:
-        """The pods that are still there: those that need somebody, then by how long they have been so."""
-        return sorted(
-            self.targets.values(), key=lambda target: (target.step.obstacle.reason in PASSING, target.since)
-        )
 
     def asked_by_annotation(self) -> list[Target]:
         """Targets that carry our request to checkpoint."""

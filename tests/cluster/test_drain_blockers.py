@@ -467,7 +467,9 @@ async def test_odd_node_ends_no_drain(faulty, proxy, admin, blocked, make_pod, c
     await make_pod("web-1", blocked.name)
     node = await admin.request("GET", f"/api/v1/nodes/{blocked.name}")
     node["status"]["conditions"] = conditions
-    listing = {"kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": [node]}
+    # the watch goes on from here: an older version would show the node before it was blocked
+    version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+    listing = {"kind": "NodeList", "metadata": version, "items": [node]}
     proxy.inject(respond(200, node), method="GET", path=f"/api/v1/nodes/{blocked.name}", times=None)
     proxy.inject(respond(200, listing), method="GET", path="/api/v1/nodes", watch=False, times=None)
     assert (await drain(faulty, drain_request(blocked, seconds=10))).result.outcome in outcomes

@@ -15,9 +15,10 @@ from gpu_runbooks.activities.draining.eviction import (
 from gpu_runbooks.activities.draining.lineage import RESPAWNS
 from gpu_runbooks.activities.draining.memory import MOST_PODS, remembered
 from gpu_runbooks.activities.draining.obstacles import obstacle_of
+from gpu_runbooks.activities.draining.outlook import MOST_BLOCKERS, blockers, grace_ends, stuck_on_silent_node
 from gpu_runbooks.activities.draining.progress import INTERVALS, PATIENCE, ProgressPace
 from gpu_runbooks.activities.draining.report import LONGEST_MESSAGE, heartbeat_of, report_of
-from gpu_runbooks.activities.draining.state import MOST_BLOCKERS, DrainState
+from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.draining.target import NEVER, Act
 from gpu_runbooks.activities.model.drain import (
     DrainMethod,
@@ -101,7 +102,7 @@ def ask(state, now, answer, at_once=1000):
 
 def reasons(state, now=NOW):
     state.review(now)
-    return {blocker.name: str(blocker.reason) for blocker in state.blockers()}
+    return {blocker.name: str(blocker.reason) for blocker in blockers(state)}
 
 
 def order(name, method):
@@ -161,7 +162,7 @@ def test_two_budgets_are_given_up_and_looked_at_instead():
         assert state.begin(target) is Act.LOOK_AT_BUDGETS
         state.budgets_seen(target, budgets("front", "web"), now + timedelta(seconds=look * LOOK_AT_BUDGETS))
         assert state.due(now + timedelta(seconds=(look + 0.9) * LOOK_AT_BUDGETS)) == []
-    (blocker,) = state.blockers()
+    (blocker,) = blockers(state)
     assert (blocker.reason, blocker.attempts) == ("two-budgets", ATTEMPTS_AGAINST_TWO_BUDGETS)
     assert blocker.names == ("front", "web")
 
@@ -204,7 +205,7 @@ def test_since_is_when_the_reason_began():
     state = state_of(pod("web"))
     ask(state, seconds(5), BLOCKED)
     ask(state, seconds(30), BLOCKED)
-    (blocker,) = state.blockers()
+    (blocker,) = blockers(state)
     assert (blocker.since, blocker.attempts, blocker.names) == (seconds(5), 2, ("web",))
 
 
@@ -287,7 +288,7 @@ def test_phase_is_no_end_while_a_container_runs(phase):
     subject["status"]["containerStatuses"] = [{"name": "c", "state": {"running": {}}}]
     state = state_of(subject)
     assert state.due(LATER) == []  # an eviction would delete it at once, with its container running
-    (blocker,) = state.blockers()
+    (blocker,) = blockers(state)
     assert (blocker.reason, blocker.names) == ("not-ended", ("c",))
     see(state, pod("web", phase=phase))
     assert ended(state) == {"web": "completed"}
@@ -365,7 +366,7 @@ def test_finalizer_counts_as_gone_only_by_policy_and_proof(policy, ready, contai
     state = state_of(stopped("held", containers), ready=ready, policy=DrainPolicy(finalizers=policy))
     assert (not state.targets) is gone
     if not gone:
-        (blocker,) = state.blockers()
+        (blocker,) = blockers(state)
         assert (blocker.reason, blocker.names) == ("finalizer", ("a.example/flush",))
 
 
@@ -390,23 +391,23 @@ def test_node_that_falls_silent_takes_its_proof_back():
 def test_silent_node_ends_a_drain_early(left, after, stuck):
     state = state_of(left, ready="Unknown")
     state.review(seconds(after))
-    assert state.stuck_on_silent_node(seconds(after)) is stuck
+    assert stuck_on_silent_node(state, seconds(after)) is stuck
 
 
 def test_silence_counts_from_when_the_node_fell_silent():
     state = state_of(going("a"))
     state.see_node("Unknown", seconds(600))
     state.review(seconds(700))
-    assert not state.stuck_on_silent_node(seconds(700))
-    assert state.stuck_on_silent_node(seconds(721))
+    assert not stuck_on_silent_node(state, seconds(700))
+    assert stuck_on_silent_node(state, seconds(721))
     assert reasons(state, seconds(721)) == {"a": "dead-kubelet"}
 
 
 def test_protected_pod_of_a_silent_node_waits_for_a_person_and_a_wait_goes_on():
     protected = pod("t", annotations={"karpenter.sh/do-not-disrupt": "true"})
-    assert state_of(protected, ready="Unknown").stuck_on_silent_node(seconds(500))
+    assert stuck_on_silent_node(state_of(protected, ready="Unknown"), seconds(500))
     waiting = state_of(pod("j", owner="Job"), ready="Unknown", policy=with_rule(WAIT))
-    assert not waiting.stuck_on_silent_node(seconds(500))
+    assert not stuck_on_silent_node(waiting, seconds(500))
 
 
 # --- respawns ---------------------------------------------------------------------------------------------
@@ -422,7 +423,7 @@ def test_owner_that_ignores_the_block_is_named_and_paced():
         waits.append(max(0.0, (target.due - now).total_seconds()))
         assert (reasons(state, now)["db-0"] == "respawning") is (birth >= RESPAWNS)
     assert waits == [0.0, 2.0, 4.0, 8.0, 16.0]
-    (blocker,) = state.blockers()
+    (blocker,) = blockers(state)
     assert blocker.names == ("StatefulSet o",)
     assert "StatefulSet o" in blocker.message
 
@@ -653,7 +654,7 @@ def test_deletion_at_the_end_of_time_is_waited_for():
     state = state_of(far, pod("web"))
     assert reasons(state) == {"far": "terminating", "web": "not-tried"}
     see(state, far)
-    assert state.grace_ends(seconds(7200)) == seconds(7200)
+    assert grace_ends(state, seconds(7200)) == seconds(7200)
     west = pod("west", deletionTimestamp="9999-12-31T23:59:59-01:00")
     assert reasons(state_of(west)) == {"west": "unreadable"}
 
@@ -785,20 +786,20 @@ LATEST = seconds(7200)
     ],
 )
 def test_grace_periods_are_waited_for_where_nothing_else_is_left(pods, ends):
-    assert state_of(*pods).grace_ends(LATEST) == ends
+    assert grace_ends(state_of(*pods), LATEST) == ends
 
 
 def test_accepted_eviction_gets_the_time_in_which_its_deletion_is_due():
     state = state_of(pod("a"))
     ask(state, NOW, ACCEPTED)
-    assert state.grace_ends(LATEST) == seconds(30)
+    assert grace_ends(state, LATEST) == seconds(30)
 
 
 def test_dead_kubelet_and_unreadable_objects_get_no_more_time():
-    assert state_of(going("a"), ready="Unknown").grace_ends(LATEST) is None
+    assert grace_ends(state_of(going("a"), ready="Unknown"), LATEST) is None
     state = state_of(going("a"))
     state.unreadable = 1
-    assert state.grace_ends(LATEST) is None
+    assert grace_ends(state, LATEST) is None
 
 
 # --- since, and who it is about ---------------------------------------------------------------------------
@@ -806,17 +807,17 @@ def test_dead_kubelet_and_unreadable_objects_get_no_more_time():
 
 def test_since_is_when_it_should_have_gone_and_not_when_we_looked():
     over = pod("over", deletionTimestamp="2026-03-01T09:00:00Z")
-    (blocker,) = state_of(over).blockers()
+    (blocker,) = blockers(state_of(over))
     assert (blocker.reason, blocker.since) == ("not-ended", NOW - timedelta(hours=1))
     state = state_of(over, ready="Unknown")
     state.see_node("Unknown", NOW - timedelta(minutes=7))
     state.review(NOW)
-    (blocker,) = state.blockers()
+    (blocker,) = blockers(state)
     assert (blocker.reason, blocker.since) == ("dead-kubelet", NOW - timedelta(minutes=7))
 
 
 def test_own_worker_is_named():
-    (blocker,) = state_of(pod("w"), own="u-w").blockers()
+    (blocker,) = blockers(state_of(pod("w"), own="u-w"))
     assert blocker.names == ("blue/w",)
 
 
@@ -834,11 +835,11 @@ def test_attempts_and_since_survive_the_worker():
         ask(state, seconds(100 * attempt), BLOCKED)
     second = resumed(state, pod("web"))
     ask(second, seconds(1000), BLOCKED)
-    (blocker,) = second.blockers()
+    (blocker,) = blockers(second)
     assert (blocker.attempts, blocker.since) == (5, NOW)
     ask(second, seconds(1100), Answer(Verdict.THROTTLED))
     ask(second, seconds(2000), BLOCKED)
-    (blocker,) = second.blockers()
+    (blocker,) = blockers(second)
     assert blocker.since == seconds(2000)  # another reason came between
 
 
