@@ -19,12 +19,12 @@ async def answers(
     """
     if authority and not authority.exists():
         return False
-    trust = ssl.create_default_context(cafile=str(authority)) if authority else False
     try:
+        trust = ssl.create_default_context(cafile=str(authority)) if authority else False
         async with (
             aiohttp.ClientSession(timeout=PATIENCE) as session,
             session.get(url, headers=headers, ssl=trust) as response,
         ):
             return response.status == 200
-    except (aiohttp.ClientError, TimeoutError, ConnectionError):
+    except (aiohttp.ClientError, TimeoutError, ConnectionError, ssl.SSLError):  # half a certificate
         return False
