@@ -5,6 +5,7 @@ import functools
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,9 @@ from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATIO
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.controller import WORKFLOWS
 from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
+
+PROMPT = {"max_heartbeat_throttle_interval": timedelta(milliseconds=100)}
+"""A heartbeat brings a cancellation: by default it is sent every eight seconds only."""
 
 
 @pytest.fixture
@@ -89,8 +93,8 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
                 workflows=WORKFLOWS,
                 max_cached_workflows=cached_workflows,
             ),
-            Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster()),
-            Worker(client, task_queue=CLOUD_QUEUE, activities=world.cloud()),
+            Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster(), **PROMPT),
+            Worker(client, task_queue=CLOUD_QUEUE, activities=world.cloud(), **PROMPT),
             Worker(
                 client,
                 task_queue=TEMPORAL_QUEUE,
