@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from cluster.test_drain_state import (
+from cluster.drain_states import (
     ACCEPTED,
     LATER,
     NOW,
