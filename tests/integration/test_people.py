@@ -90,7 +90,7 @@ async def test_an_uncordon_ends_a_drain_and_nothing_of_ours_is_left(testbed, nod
 async def test_a_return_of_a_node_that_nobody_blocked_is_refused(testbed, node):
     status, output = await run(testbed, "execute", "ReturnNode", node)
     assert status != 0
-    assert "NotBlocked" in output
+    assert "no block of ours" in output
     assert await is_in_service(testbed, node)
 
 
