@@ -67,6 +67,7 @@ def _bench_drain(output: Path | None) -> int:
     from testbed.bench_drain import bench_drain  # noqa: PLC0415
     from testbed.bench_drains import DrainFailedError  # noqa: PLC0415
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     try:
         return asyncio.run(bench_drain(output))
     except DrainFailedError as error:
