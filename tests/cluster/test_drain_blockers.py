@@ -11,6 +11,7 @@ from cluster.conftest import drain_request, pod_names, until
 from gpu_runbooks.activities import kubernetes as client
 from gpu_runbooks.activities.draining import calls as drain_calls
 from gpu_runbooks.activities.draining import eviction as drain_eviction
+from gpu_runbooks.activities.draining import outlook as drain_outlook
 from gpu_runbooks.activities.draining import state as drain_state
 from gpu_runbooks.activities.draining import step as drain_step
 from gpu_runbooks.activities.draining.drain import drain
@@ -289,7 +290,7 @@ async def test_busy_server_is_no_budget_and_the_pod_leaves(faulty, proxy, blocke
 async def test_every_refusal_has_its_reason_and_holds_up_no_other_pod(
     faulty, proxy, admin, blocked, namespace, make_pod, monkeypatch, fault, reason, names
 ):
-    for module in (drain_state, drain_step):
+    for module in (drain_outlook, drain_step):
         monkeypatch.setattr(module, "DELETION_DUE", 2.0)
     await make_pod("web-1", blocked.name)
     await make_pod("free", blocked.name)
