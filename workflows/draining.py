@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from datetime import datetime
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -27,16 +28,8 @@ async def drain(incident: Incident, rung: Rung) -> None:
     enter(incident, Phase.DRAINING)
     started = workflow.now()
     drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")
-    incident.drained, incident.left = drained.outcome == "drained", drained.abandoned
-    _count(incident, drained)
-    record(
-        incident,
-        RungName.DRAIN,
-        started,
-        proven=incident.drained,
-        proof=_proof(drained),
-        evidence=_evidence(drained),
-    )
+    incident.drained = drained.outcome == "drained"
+    _record(incident, RungName.DRAIN, started, drained)
 
 
 async def restart_workload(incident: Incident, rung: Rung) -> None:
@@ -60,19 +53,9 @@ async def restart_workload(incident: Incident, rung: Rung) -> None:
     drained = DrainResult(outcome="drained", message="no pod holds the GPU any more")
     if pods:
         drained = await _have_pods_leave(incident, rung, f"restart the {len(pods)} pods on the GPU", pods)
-    proven = drained.outcome == "drained"
-    incident.left = drained.abandoned
-    if proven:
+    if drained.outcome == "drained":
         incident.workload_faults = [fault for fault in incident.workload_faults if fault not in faults]
-    _count(incident, drained)
-    record(
-        incident,
-        RungName.RESTART_WORKLOAD,
-        started,
-        proven=proven,
-        proof=_proof(drained),
-        evidence=_evidence(drained),
-    )
+    _record(incident, RungName.RESTART_WORKLOAD, started, drained)
 
 
 async def _have_pods_leave(
@@ -123,10 +106,14 @@ async def _have_pods_leave(
     return result
 
 
-def _count(incident: Incident, drained: DrainResult) -> None:
+def _record(incident: Incident, rung: RungName, started: datetime, drained: DrainResult) -> None:
+    """Count the drain, and put it on record with its proof."""
+    proven = drained.outcome == "drained"
+    incident.left = drained.abandoned
     incident.blockers, incident.blockers_seen = list(drained.blockers), workflow.now()
     if drained.outcome != "cancelled":  # the block or the node went away: the next look says which
-        incident.drains = 0 if drained.outcome == "drained" else incident.drains + 1
+        incident.drains = 0 if proven else incident.drains + 1
+    record(incident, rung, started, proven=proven, proof=_proof(drained), evidence=_evidence(drained))
 
 
 def _proof(drained: DrainResult) -> str:
