@@ -21,6 +21,10 @@ POLICY_REFUSED = "PolicyRefused"
 BAD_INPUT = "BadInput"
 NO_OWNER = "NoOwner"
 """The instance belongs to no Auto Scaling group: we do not replace it."""
+PROTECTED = "Protected"
+"""Something that a person set forbids the termination, or its owner's state would make it do harm."""
+NO_CAPACITY = "NoCapacity"
+"""Nothing would come in its place: no instance is terminated while that is so."""
 AWS = "Aws"
 """After it nobody knows the state: AWS was throttled, timed out, or at fault. Worth a retry."""
 NOT_SENT = "NotSent"
@@ -32,7 +36,7 @@ REJECTED = "Rejected"
 INSTANCE_UNKNOWN = "InstanceUnknown"
 INSTANCE_NOT_RUNNING = "InstanceNotRunning"
 
-FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED, OWN_NODE})
+FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED, OWN_NODE, PROTECTED, NO_CAPACITY})
 """What only a person can mend: no reason for a stronger act."""
 
 LONGEST_MESSAGE = 2000

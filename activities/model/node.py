@@ -94,3 +94,5 @@ class NodeObservation(Wire):
     gpus: int | None = None
     """Allocatable `nvidia.com/gpu`; None where the key is missing."""
     efa_interfaces: int | None = None
+    karpenter: bool = False
+    """Karpenter launched it, so Karpenter replaces it."""

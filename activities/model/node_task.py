@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from gpu_runbooks.activities.model.drain import EvidenceReference
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import TestPodTemplate
 from gpu_runbooks.activities.model.wire import Wire
@@ -15,6 +16,28 @@ from gpu_runbooks.activities.model.wire import Wire
 class NodeTaskKind(StrEnum):
     RESET_GPU = "ResetGPU"
     MEASURE = "Measure"
+    COLLECT = "Collect"
+    """Measure, and bring what the kernel and the tools say besides: the node's part of the evidence."""
+    REBOOT = "Reboot"
+
+
+class ResetOutcome(StrEnum):
+    """What became of a reset, or of the attempt."""
+
+    DONE = "done"
+    """Proven."""
+    BUSY = "busy"
+    """Somebody holds a GPU."""
+    UNSUPPORTED = "unsupported"
+    NEEDS_PEERS = "needs-peers"
+    """This GPU cannot be reset by itself: all GPUs of the node have to be, in one command."""
+    LOST = "lost"
+    """The GPU is not there to be reset."""
+    UNRESPONSIVE = "driver-unresponsive"
+    """No answer in time: a second reset would hang as well, only a reboot helps."""
+    UNKNOWN = "unknown"
+    UNVERIFIED = "unverified"
+    """Said to be done, and the proof does not hold."""
 
 
 class RunNodeTask(Wire):
@@ -61,6 +84,14 @@ class GpuFacts(Facts):
     host_processes: int | None = None
     """Those that belong to no pod, such as daemons of the driver. None where one could not be placed: it may
     be of a pod that is not listed."""
+    allocated_pod_uids: tuple[str, ...] | None = Field(default=None, max_length=64)
+    """Pods that the kubelet gave this GPU to, whether they use it or not. None where nobody knows."""
+    serial: str | None = None
+    board: str | None = None
+    """Serial number of the board or chassis that the GPU shares with others, where the driver tells it."""
+    reset_alone: bool | None = None
+    """Whether it can be reset while its peers work on. None where nobody knows."""
+    mig_enabled: bool | None = None
 
 
 class HardwareFacts(Facts):
@@ -79,10 +110,36 @@ class NodeTaskResult(Wire):
     outcome: Literal["succeeded", "failed", "not_started", "timed_out"]
     message: str = ""
     facts: HardwareFacts | None = None
+    reset: ResetOutcome | None = None
+    """Of a reset that was tried, or refused."""
 
 
 class DeleteNodeTask(Wire):
     task: str
+
+
+class ExamineNode(Wire):
+    """Gather the evidence for a repair, and what has to be known to choose it."""
+
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    attempt: int
+    """No two examinations of an incident have the same."""
+    reason: str
+    start_deadline: datetime
+    """An agent that has not begun by then is gone: the bundle is made without its part."""
+    deadline: datetime
+
+
+class Examination(Wire):
+    facts: HardwareFacts | None = None
+    """None where the agent gave none."""
+    evidence: EvidenceReference
+    missing: tuple[str, ...] = Field(default=(), max_length=10)
+    """Parts of the bundle that could not be had, in words."""
+    other_repairer: str = ""
+    """Somebody else is about to repair or remove this node and cannot be held off: who, when, what to do."""
 
 
 class RunTestPod(Wire):

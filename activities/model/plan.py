@@ -6,6 +6,7 @@ from enum import StrEnum
 from gpu_runbooks.activities.model.drain import DrainPolicy
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.activities.model.wire import Wire
 
 
@@ -77,6 +78,7 @@ class Plan(Wire):
     """Nodes of the pool that may be disrupted at once."""
     treatment: Treatment
     drain: DrainPolicy = DrainPolicy()
+    repair: RepairPolicy = RepairPolicy()
     expected: ExpectedHardware
     test_pod: TestPodTemplate
     enforce: bool

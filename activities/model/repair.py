@@ -1,15 +1,56 @@
 """The acts on the machine itself, and their proofs."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import Field
 
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.wire import Wire
+
+
+class RebootMethod(StrEnum):
+    """Who is asked to reboot a machine."""
+
+    EC2 = "ec2"
+    AGENT = "agent"
+    """The node's own agent."""
+    COMMAND = "command"
+    """A command of the site's own, which the cloud worker runs."""
+
+
+class RepeatPolicy(Wire):
+    """When the same hardware counts as a repeat offender, and how often it is repaired before a person is."""
+
+    window: timedelta = timedelta(days=7)
+    """How far back closed incidents count. Not longer than the Temporal namespace keeps them."""
+    resets: int = 3
+    reboots: int = 3
+    replacements: int = 2
+
+
+class RepairPolicy(Wire):
+    """What the site says about the repairs of a pool."""
+
+    reset_scope: Literal["gpu", "node"] = "gpu"
+    """Whose pods are drained before one GPU is reset: its own where they are known, or all."""
+    reboot: RebootMethod = RebootMethod.EC2
+    replace: Literal["allowed", "ask"] = "allowed"
+    """`ask`: a person says `escalate_to` before an instance is terminated."""
+    launch_first: bool = False
+    """The successor is launched before the old instance is terminated, where its owner can do that."""
+    without_evidence: Literal["go-on", "stop"] = "go-on"
+    """What follows when the evidence sink did not take the bundle: repair all the same, or ask a person."""
+    repeats: RepeatPolicy = RepeatPolicy()
 
 
 class AwaitReboot(Wire):
     """Wait for the proof of a reboot of the identity's boot id."""
 
     identity: NodeIdentity
+    gpus: int = 1
+    """Allocatable GPUs before the reboot: so many have to be back."""
     deadline: datetime
 
 
@@ -19,7 +60,26 @@ class RebootProof(Wire):
     proven: bool
     boot_id: str = ""
     ready_since: datetime | None = None
+    gone: bool = False
+    """The Node went away meanwhile: there is nothing left that could come back."""
     message: str = ""
+
+
+class InspectInstance(Wire):
+    """Ask EC2 about the instance of a node."""
+
+    identity: NodeIdentity
+
+
+class InstanceReport(Wire):
+    """What EC2 says of an instance."""
+
+    state: str
+    """pending, running, stopping, stopped, shutting-down or terminated."""
+    retiring: str = ""
+    """The scheduled event that takes the machine or the host away, in words; a reboot does not help then."""
+    events: tuple[str, ...] = Field(default=(), max_length=10)
+    """All scheduled events, in words."""
 
 
 class ClaimReplacement(Wire):
@@ -54,12 +114,32 @@ class RebootRequested(Wire):
     requested_at: datetime
 
 
+class LaunchSuccessor(Wire):
+    """Have the owner of an instance launch one more, before that instance is terminated."""
+
+    identity: NodeIdentity
+    incident: str
+    deadline: datetime
+
+
+class SuccessorLaunched(Wire):
+    launched: bool
+    """An instance more is in service than before. False: nothing was changed, or it was taken back."""
+    group: str = ""
+    desired_capacity: int = 0
+    """Of the group before it was raised, and so also after the old instance is gone."""
+    instance_id: str = ""
+    message: str = ""
+
+
 class ReplaceInstance(Wire):
     identity: NodeIdentity
     incident: str
     reason: str
     not_after: datetime
     """As for a reboot."""
+    launched: SuccessorLaunched | None = None
+    """The successor that runs already: then the group shrinks back by the old instance."""
 
 
 class ReplaceRequested(Wire):
@@ -85,3 +165,79 @@ class ConfirmReplacement(Wire):
 class ReplacementConfirmed(Wire):
     confirmed: bool
     message: str = ""
+
+
+class DeleteNodeClaim(Wire):
+    """Have Karpenter terminate the machine of a node, by deleting its NodeClaim."""
+
+    identity: NodeIdentity
+    incident: str
+    reason: str
+    not_after: datetime
+    """As for a reboot."""
+    deadline: datetime
+    """How long to wait until Karpenter's own disruption budgets permit it; `not_after` counts without it."""
+
+
+class NodeClaimDeleted(Wire):
+    node_claim: str
+    uid: str
+    node_pool: str
+    """Empty for a NodeClaim that belongs to no NodePool."""
+    static: bool
+    """The NodePool keeps a number of nodes: a successor comes whether pods are pending or not."""
+    requested_at: datetime
+
+
+class AwaitNodeClaim(Wire):
+    """Wait until a deleted NodeClaim and its Node are gone, which terminates the machine."""
+
+    identity: NodeIdentity
+    node_claim: str
+    uid: str
+    node_pool: str
+    static: bool
+    deadline: datetime
+
+
+class NodeClaimGone(Wire):
+    gone: bool
+    successor: bool = False
+    """Karpenter launches another: the pool is static, or pods are pending that only it can serve."""
+    message: str = ""
+
+
+class RemoveNode(Wire):
+    """Delete the Node object of a terminated machine, if that is still the one it stands for."""
+
+    identity: NodeIdentity
+
+
+class PauseGpuServices(Wire):
+    """Have the GPU services of a node stopped that hold its GPUs open, until `resume_gpu_services`."""
+
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+    deadline: datetime
+
+
+class PausedGpuServices(Wire):
+    outcome: Literal["paused", "nothing", "deferred", "failed"]
+    """`nothing`: no service here is managed by labels. `deferred`: somebody else is at work on them, such as
+    a driver upgrade, and nothing was changed. `failed`: they did not stop in time, and are to be resumed."""
+    services: tuple[str, ...] = ()
+    message: str = ""
+
+
+class ResumeGpuServices(Wire):
+    identity: NodeIdentity
+    incident: str
+    run_id: str
+
+
+class ResumedGpuServices(Wire):
+    restored: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+    """What somebody else changed meanwhile, and stays as they want it."""
+    node_gone: bool = False
