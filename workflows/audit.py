@@ -8,7 +8,8 @@ from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan
 from gpu_runbooks.activities.model.wire import Wire
-from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident, Outcome, Phase, Runbook
+from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident
+from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 
 
 class Status(BaseModel):

@@ -26,8 +26,9 @@ from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.failures import cause_type, in_words, said
 from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.holding_slot import return_slot
-from gpu_runbooks.workflows.incident import Incident, Outcome, Phase, Runbook
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER
+from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
 
 OTHER_OWNER_WAIT = timedelta(minutes=1)

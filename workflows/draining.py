@@ -14,8 +14,9 @@ from gpu_runbooks.activities.model.node_task import NodeTaskKind
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.blocking import clear, still_there
 from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
-from gpu_runbooks.workflows.incident import Incident, Phase
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import until
+from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.policy_drain import longest_wait
 from gpu_runbooks.workflows.recording import enter, record
 from gpu_runbooks.workflows.repairs import run_node_task

@@ -4,7 +4,6 @@ Changed only by the methods here and by the workflow that owns it; read by `ladd
 """
 
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import BaseModel
 
@@ -12,6 +11,7 @@ from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
+from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""
@@ -27,66 +27,6 @@ LONGEST_PROOF = 500
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
-
-
-class Runbook(StrEnum):
-    """Workflow types of an incident: all the same machine, each with a ladder of its own."""
-
-    REMEDIATE = "NodeRemediation"
-    DRAIN = "DrainNode"
-    """A person takes the node out: block, drain, and hold the block."""
-    RETURN = "ReturnNode"
-    """A person gives the node back: take the block over, validate, return."""
-
-
-class Phase(StrEnum):
-    """What an incident is doing, as the UI's list shows it."""
-
-    OPEN = "open"
-    TOLERATING = "tolerating"
-    """Before anything is touched."""
-    WAITING = "waiting"
-    """Before a rung, blocked and with a slot."""
-    WAITING_FOR_SLOT = "waiting-for-slot"
-    BLOCKING = "blocking"
-    DRAINING = "draining"
-    RESTARTING_WORKLOAD = "restarting-workload"
-    RESETTING_GPU = "resetting-gpu"
-    REBOOTING = "rebooting"
-    REPLACING = "replacing"
-    VALIDATING = "validating"
-    RETURNING = "returning"
-    NEEDS_OPERATOR = "needs-operator"
-    CLOSED = "closed"
-
-
-class Outcome(StrEnum):
-    """How an incident ended."""
-
-    RETURNED = "returned"
-    """Repaired, validated and back in service."""
-    REPLACED = "replaced"
-    """Its successor is validated and in service."""
-    DRAINED = "drained"
-    """Empty, and blocked until a person gives it back: the end of a runbook `DrainNode`."""
-    RESTARTED = "restarted"
-    """The pods that held the GPU ended, to be made anew by their owners; the node was not touched."""
-    HELD = "held"
-    """A person has the node: the fault is recorded, and the validation before its return decides."""
-    LEFT_ALONE = "left-alone"
-    """An application's fault: the node was not touched."""
-    OBSERVED = "observed"
-    """Mode `observe`: what would have been done is recorded."""
-    EXPIRED = "expired"
-    """The machine, or its boot, is no longer the one that had the fault."""
-    RELEASED = "released"
-    """Somebody removed our block: the node is theirs."""
-    ABORTED = "aborted"
-    """An operator ended it; the block stays."""
-    CANCELLED = "cancelled"
-    """Cancelled through Temporal; the block stays."""
-    FAILED = "failed"
-    """An error of ours; the block stays."""
 
 
 class Act(BaseModel):

@@ -4,15 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows.incident import (
-    BLOCKS,
-    REPAIRS,
-    Incident,
-    Outcome,
-    Runbook,
-    restarts_workload,
-    severity,
-)
+from gpu_runbooks.workflows.incident import BLOCKS, REPAIRS, Incident, restarts_workload, severity
+from gpu_runbooks.workflows.phases import Outcome, Runbook
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows import audit
-    from gpu_runbooks.workflows.incident import Runbook
+    from gpu_runbooks.workflows.phases import Runbook
     from gpu_runbooks.workflows.runbook import IncidentLife
 
 

@@ -7,8 +7,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.names import incident_id
-from gpu_runbooks.workflows.incident import Incident, Runbook
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.operator import wrong_fields
+from gpu_runbooks.workflows.phases import Runbook
 
 LADDERS = {
     Runbook.DRAIN: ("drain", (RungName.BLOCK, RungName.DRAIN)),

@@ -6,7 +6,8 @@ from temporalio import workflow
 
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import audit
-from gpu_runbooks.workflows.incident import Act, Incident, Phase
+from gpu_runbooks.workflows.incident import Act, Incident
+from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
 
 

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.holding_slot import return_slot
-    from gpu_runbooks.workflows.incident import Incident, Outcome, Phase, Runbook
+    from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.ladder import Close, next_step
     from gpu_runbooks.workflows.messages import IncidentMessages
     from gpu_runbooks.workflows.opening import (
@@ -28,6 +28,7 @@ with workflow.unsafe.imports_passed_through():
         read_start,
     )
     from gpu_runbooks.workflows.options import CLUSTER
+    from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
     from gpu_runbooks.workflows.recording import enter
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
 

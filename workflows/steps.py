@@ -12,7 +12,8 @@ from gpu_runbooks.workflows.blocking import block, clear, unblock
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
 from gpu_runbooks.workflows.holding_slot import hold_slot
-from gpu_runbooks.workflows.incident import Incident, Outcome, Phase
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.phases import Outcome, Phase
 from gpu_runbooks.workflows.recording import enter, record, show
 from gpu_runbooks.workflows.validating import validate
 from gpu_runbooks.workflows.waits import wait_for

@@ -11,7 +11,7 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import catalogue
-from gpu_runbooks.workflows.incident import Outcome, Phase
+from gpu_runbooks.workflows.phases import Outcome, Phase
 from gpu_runbooks.workflows.planning import LADDER_OF
 from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
 from gpu_runbooks.workflows.policy_drain import Drain, DrainRule

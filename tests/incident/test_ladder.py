@@ -6,7 +6,7 @@ import pytest
 from incident.plans import T0, fault, identity, report
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import Act, Incident, Outcome
+from gpu_runbooks.workflows.incident import Act, Incident
 from gpu_runbooks.workflows.ladder import (
     AskOperator,
     Block,
@@ -19,6 +19,7 @@ from gpu_runbooks.workflows.ladder import (
     Validate,
     next_step,
 )
+from gpu_runbooks.workflows.phases import Outcome
 
 
 def incident(ladder: str = "reset", **changes) -> Incident:

@@ -20,7 +20,7 @@ from gpu_runbooks.activities.model.node import BlockMarker
 from gpu_runbooks.activities.model.node_task import TestPodResult
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
 from gpu_runbooks.workflows.audit import Result, Status
-from gpu_runbooks.workflows.incident import Outcome, Phase
+from gpu_runbooks.workflows.phases import Outcome, Phase
 
 NODE = incident_id("test", "n1")
 

@@ -4,7 +4,7 @@ import pytest
 from incident.plans import identity, report
 
 from gpu_runbooks.workers.incidents import settles
-from gpu_runbooks.workflows.incident import Outcome
+from gpu_runbooks.workflows.phases import Outcome
 
 REPORT = report()
 SAME = {"policy_digest": REPORT.plan.policy_digest, "provider_id": REPORT.plan.identity.provider_id}
