@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, ToolAnswer, classify
+from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, classify
+from gpu_runbooks.workers.node_agent.tool import ToolAnswer
 
 IN_USE = """The following GPUs could not be reset:
   GPU 00000000:53:00.0: In use by another client

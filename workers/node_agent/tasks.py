@@ -191,7 +191,8 @@ def _now() -> str:
 
 def _reset_end(report: ResetReport) -> Object:
     message = f"{report.outcome}: {report.message}"
-    return _end(succeeded=report.outcome is Outcome.DONE, message=message, facts=report.facts)
+    end = _end(succeeded=report.outcome is Outcome.DONE, message=message, facts=report.facts)
+    return {**end, "outcome": report.outcome.value}
 
 
 def _end(*, succeeded: bool, message: str, facts: HardwareFacts | None = None) -> dict[str, Any]:
