@@ -81,6 +81,9 @@ class GpuState:
     pids: tuple[int, ...] | Refuses = ()
     """Compute processes. `gpu_processes.hold` adds one together with its cgroup."""
     graphics_pids: tuple[int, ...] | Refuses = ()
+    serial: str | Refuses = ""
+    board: str | Refuses = Refuses(3)
+    """Serial number of the chassis, up to 16 characters. H100 drivers do not tell it."""
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,13 @@ class NodeGpus:
 
 
 def healthy_gpus(count: int = 8, node: str = "") -> tuple[GpuState, ...]:
-    """GPUs of a p5 node. The UUIDs follow from the node's name, so they are stable and differ by node."""
+    """GPUs of a p5 node. UUIDs and serials follow from the node's name: stable, and different by node."""
     return tuple(
-        GpuState(uuid=f"GPU-{uuid.uuid5(uuid.NAMESPACE_DNS, f'{address}.{node}')}", pci_address=address)
+        GpuState(
+            uuid=f"GPU-{(unique := uuid.uuid5(uuid.NAMESPACE_DNS, f'{address}.{node}'))}",
+            pci_address=address,
+            serial=f"165{unique.int % 10**10:010}",
+        )
         for address in P5_PCI_ADDRESSES[:count]
     )
 
@@ -225,6 +232,14 @@ def _pids(text: str) -> tuple[int, ...] | Refuses:
     return Refuses(int(text[1:])) if text.startswith("!") else tuple(map(int, filter(None, text.split(","))))
 
 
+def _word(name: str | Refuses) -> str:
+    return f"!{name.code}" if isinstance(name, Refuses) else name
+
+
+def _name(text: str) -> str | Refuses:
+    return Refuses(int(text[1:])) if text.startswith("!") else text
+
+
 def _fields(gpu: GpuState) -> dict[str, str]:
     return {
         "uuid": gpu.uuid,
@@ -238,6 +253,8 @@ def _fields(gpu: GpuState) -> dict[str, str]:
         "links": _text(gpu.nvlinks),
         "pids": _pids_text(gpu.pids),
         "graphics": _pids_text(gpu.graphics_pids),
+        "serial": _word(gpu.serial),
+        "board": _word(gpu.board),
     }
 
 
@@ -255,4 +272,6 @@ def _gpu(line: str) -> GpuState:
         nvlinks=_value(fields["links"]),
         pids=_pids(fields["pids"]),
         graphics_pids=_pids(fields["graphics"]),
+        serial=_name(fields["serial"]),
+        board=_name(fields["board"]),
     )

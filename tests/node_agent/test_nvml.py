@@ -67,6 +67,21 @@ def test_an_unanswered_question_is_none_and_the_others_stay(nvml, state, asked, 
     assert nvml.measure().facts.gpus[0].model_dump() == {**healthy, **dict.fromkeys(told)}
 
 
+def test_serials_are_told_where_the_driver_has_them(nvml, state):
+    assert nvml.measure().facts.gpus[0].serial == healthy_gpus()[0].serial
+    assert nvml.measure().facts.gpus[0].board is None
+    change_gpu(state, 0, board="SN0123456789ABCD")  # all 16 bytes, no zero at the end
+    assert nvml.measure().facts.gpus[0].board == "SN0123456789ABCD"
+
+
+@pytest.mark.parametrize("told", [NOT_SUPPORTED, Refuses(25), "", "0", "0000000000000", "S\x01N"])
+def test_what_is_no_serial_is_unknown(nvml, state, told):
+    change_gpu(state, 0, serial=told, board=told)
+    gpu = nvml.measure().facts.gpus[0]
+    assert gpu.serial is gpu.board is None
+    assert gpu.uuid is not None
+
+
 def test_the_pods_and_the_daemons_that_hold_a_gpu_are_told_apart(nvml, state, proc):
     gpus = healthy_gpus()
     hold(state, proc, gpus[2].uuid, POD)

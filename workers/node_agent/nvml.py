@@ -21,6 +21,7 @@ CLEAR_REFUSALS = frozenset(
         pynvml.NVML_ERROR_NOT_SUPPORTED,
         pynvml.NVML_ERROR_NO_PERMISSION,
         pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
     }
 )
 """Answers of a driver in good order. After any other error the session is opened anew."""
@@ -133,6 +134,8 @@ class Nvml:
             processes=None if pids is None else len(pids),
             pod_uids=held_by.pod_uids,
             host_processes=held_by.host_processes,
+            serial=_printable(self._ask(pynvml.nvmlDeviceGetSerial, handle)),
+            board=_printable(self._ask(_chassis_serial, handle)),
         )
 
     def _pids(self, handle: Any) -> set[int] | None:
@@ -170,6 +173,21 @@ class Nvml:
         known = len(self._identities) == count
         uuid, pci_address = self._identities[index] if known else (None, None)
         return GpuFacts(index=index, uuid=uuid, pci_address=pci_address)
+
+
+def _chassis_serial(handle: Any) -> bytes | str:
+    """Of the board or chassis. Drivers tell it from Blackwell on, version 2 of the call on."""
+    platform = pynvml.c_nvmlPlatformInfo_v2_t()
+    pynvml.nvmlDeviceGetPlatformInfo(handle, pynvml.byref(platform))
+    return platform.chassisSerialNumber  # type: ignore[no-any-return]
+
+
+def _printable(serial: bytes | str | None) -> str | None:
+    """A serial number, or None for what is none: nothing, zeros, bytes that no label would show."""
+    if isinstance(serial, bytes):
+        serial = serial.decode("ascii", errors="replace")
+    serial = (serial or "").strip()
+    return serial if serial.strip("0") and serial.isascii() and serial.isprintable() else None
 
 
 def _graphics_processes(handle: Any) -> list[Any]:

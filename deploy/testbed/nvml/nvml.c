@@ -10,6 +10,7 @@
  *   hang nvmlDeviceGetCount_v2  this call returns only when the line is gone; may be repeated
  *   gpu uuid=GPU-... pci=0000:53:00 presence=present recovery=0 ecc=0 pending=0 failed=0 active=18 links=18
  *       pids= graphics=         all on one line; pids of compute processes and of graphics processes
+ *       serial= board=          serial numbers of the GPU and of its chassis
  *
  * presence is present, missing (not counted) or lost (counted, every call returns 15). A value of the form
  * !N makes the call behind it return N (3: not supported). Other words belong to the stand-in nvidia-smi.
@@ -38,6 +39,7 @@ typedef struct {
     unsigned domain, bus, device;
     enum { PRESENT, MISSING, LOST } presence;
     answer_t recovery, ecc, pending, failed, active, links;
+    char serial[TEXT], board[TEXT];
     processes_t compute, graphics;
 } gpu_t;
 
@@ -66,6 +68,11 @@ typedef struct {
     unsigned long long used_memory;
     unsigned gpu_instance, compute_instance;
 } process_info_t;
+
+typedef struct {
+    unsigned version;
+    unsigned char ib_guid[16], chassis_serial_number[16], slot, tray, host, peer_type, module;
+} platform_info_t;
 
 static int initialized = 0;
 
@@ -103,6 +110,8 @@ static void parse_gpu(gpu_t *gpu, char *fields) {
         else if (!strcmp(field, "links")) gpu->links = parse_answer(value);
         else if (!strcmp(field, "pids")) parse_pids(&gpu->compute, value);
         else if (!strcmp(field, "graphics")) parse_pids(&gpu->graphics, value);
+        else if (!strcmp(field, "serial")) snprintf(gpu->serial, TEXT, "%s", value);
+        else if (!strcmp(field, "board")) snprintf(gpu->board, TEXT, "%s", value);
     }
 }
 
@@ -211,6 +220,27 @@ int nvmlDeviceGetUUID(void *handle, char *uuid, unsigned length) {
     int code = enter_gpu(&state, __func__, handle, &gpu);
     if (!code) snprintf(uuid, length, "%s", gpu->uuid);
     return code;
+}
+
+int nvmlDeviceGetSerial(void *handle, char *serial, unsigned length) {
+    state_t state;
+    gpu_t *gpu;
+    int code = enter_gpu(&state, __func__, handle, &gpu);
+    if (code) return code;
+    if (gpu->serial[0] == '!') return parse_answer(gpu->serial).code;
+    snprintf(serial, length, "%s", gpu->serial);
+    return SUCCESS;
+}
+
+int nvmlDeviceGetPlatformInfo(void *handle, platform_info_t *info) {
+    state_t state;
+    gpu_t *gpu;
+    int code = enter_gpu(&state, __func__, handle, &gpu);
+    if (code) return code;
+    if (gpu->board[0] == '!') return parse_answer(gpu->board).code;
+    /* Sixteen bytes, not necessarily with a zero at their end. */
+    memcpy(info->chassis_serial_number, gpu->board, sizeof info->chassis_serial_number);
+    return SUCCESS;
 }
 
 int nvmlDeviceGetPciInfo_v3(void *handle, pci_info_t *info) {
