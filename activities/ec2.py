@@ -24,6 +24,10 @@ class Instance:
     instance_type: str
     zone: str
     tags: dict[str, str]
+    lifecycle: str = ""
+    """spot, capacity-block, interruptible-capacity-reservation or scheduled; empty for plain On-Demand."""
+    reservation: str = ""
+    """Capacity reservation that it runs in; a Capacity Block is one too."""
 
 
 async def describe(aws: Aws, instance_id: str) -> Instance:
@@ -42,6 +46,8 @@ async def describe(aws: Aws, instance_id: str) -> Instance:
                     instance_type=found["InstanceType"],
                     zone=found["Placement"]["AvailabilityZone"],
                     tags={tag["Key"]: tag["Value"] for tag in found.get("Tags", ())},
+                    lifecycle=found.get("InstanceLifecycle", ""),
+                    reservation=found.get("CapacityReservationId", ""),
                 )
     raise ApplicationError(
         f"EC2 answered without instance {instance_id}: its state is unknown", type=errors.AWS
