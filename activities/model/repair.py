@@ -124,11 +124,15 @@ class LaunchSuccessor(Wire):
 
 class SuccessorLaunched(Wire):
     launched: bool
-    """An instance more is in service than before. False: nothing was changed, or it was taken back."""
+    """An instance more is in service than before. False: nothing was changed, it was taken back, or the
+    message says what was left and why."""
+    going: bool = False
+    """The old instance is on its way out already, so that its group launches another without being asked."""
     group: str = ""
     desired_capacity: int = 0
     """Of the group before it was raised, and so also after the old instance is gone."""
     instance_id: str = ""
+    """Of the successor; empty where an earlier attempt saw it come."""
     message: str = ""
 
 
@@ -150,6 +154,29 @@ class ReplaceRequested(Wire):
     state: str
     """EC2 state of the instance after the request."""
     requested_at: datetime
+    reservation: str = ""
+    """Capacity reservation or Capacity Block whose slot the instance had, which its successor needs."""
+
+
+class AwaitSuccessor(Wire):
+    """Wait until the group has launched another instance for one that it terminates."""
+
+    replaced: str
+    """Instance id that was terminated."""
+    group: str
+    desired_capacity: int
+    requested_at: datetime
+    """When the termination was asked for: later failures to launch count."""
+    reservation: str = ""
+    deadline: datetime
+
+
+class SuccessorComing(Wire):
+    coming: bool
+    """The group is complete again, with an instance that EC2 has launched; its Node is still to join."""
+    capacity_lost: bool = False
+    """The group cannot launch another, and only a person or better times change that."""
+    message: str = ""
 
 
 class ConfirmReplacement(Wire):
@@ -164,6 +191,8 @@ class ConfirmReplacement(Wire):
 
 class ReplacementConfirmed(Wire):
     confirmed: bool
+    capacity_lost: bool = False
+    """The new instance is gone as well, and the group cannot launch another."""
     message: str = ""
 
 
