@@ -49,14 +49,14 @@ class Machine:
 
     @property
     def proc(self) -> Path:
-        """Processes of the machine that hold GPUs."""
+        """Processes of the machine: the Fabric Manager, and those that hold GPUs."""
         return self.directory / "proc"
 
     def assemble(self, node: str) -> None:
         """A healthy machine with all its GPUs and EFA interfaces."""
         for number in range(EFA_INTERFACES):
             (self.sysfs / "class" / "infiniband" / f"efa_{number}").mkdir(parents=True)
-        self.proc.mkdir()
+        self._start_processes()
         gpus.write_state(self.gpus, gpus.healthy_gpus(node=f"{node}.{self.uid}"))
 
     def hold(self, gpu_uuid: str, pod_uid: str | None = None) -> int:
@@ -68,22 +68,29 @@ class Machine:
 
     def power_cycle(self) -> None:
         """What a reboot cures: a hung driver, lost GPUs, pending repairs; not a bank without spare rows."""
-        state = gpus.read_state(self.gpus)
-        cured = tuple(
-            replace(
-                gpu,
-                presence=gpus.Presence.PRESENT,
-                recovery_action=0,
-                ecc_uncorrected=0,
-                remap_pending=0,
-                pids=(),
-                graphics_pids=(),
-            )
-            for gpu in state.gpus
-        )
         shutil.rmtree(self.proc)
+        self._start_processes()
+        with gpus.locked(self.gpus):
+            state = gpus.read_state(self.gpus)
+            cured = tuple(
+                replace(
+                    gpu,
+                    presence=gpus.Presence.PRESENT,
+                    recovery_action=0,
+                    ecc_uncorrected=0,
+                    remap_pending=0,
+                    pids=(),
+                    graphics_pids=(),
+                    persistence=0,
+                    instances=(),
+                )
+                for gpu in state.gpus
+            )
+            gpus.write_state(self.gpus, replace(state, gpus=cured, init=0, hang=()))
+
+    def _start_processes(self) -> None:
         self.proc.mkdir()
-        gpus.write_state(self.gpus, replace(state, gpus=cured, init=0, hang=()))
+        gpu_processes.start_fabric_manager(self.proc)
 
 
 class Agents:

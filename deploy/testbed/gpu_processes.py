@@ -1,6 +1,7 @@
-"""Processes that hold simulated GPUs: in NVML's list, and with a cgroup that leads to their pod.
+"""Processes of a simulated node: those that hold GPUs, and the Fabric Manager.
 
-A simulated node has a `proc` folder of its own, of which only `<pid>/cgroup` is acted out.
+A simulated node has a `proc` folder of its own, of which `<pid>/cgroup`, `<pid>/comm` and the links of
+`<pid>/fd` are acted out.
 """
 
 import hashlib
@@ -10,29 +11,48 @@ from pathlib import Path
 from testbed.gpus import Refuses, change_gpu, read_state
 
 FIRST_PID = 4242
+FABRIC_MANAGER_PID = 977
 
 
-def hold(state: Path, proc: Path, gpu_uuid: str, pod_uid: str | None) -> int:
+def hold(state: Path, proc: Path, gpu_uuid: str, pod_uid: str | None, command: str = "python3") -> int:
     """Let a process of a pod (None: a daemon of the host) hold a GPU from now on. Returns its pid.
 
     Raises `ValueError` where no GPU has this UUID.
     """
     gpus = read_state(state).gpus
     index = [gpu.uuid for gpu in gpus].index(gpu_uuid)
-    pid = max([FIRST_PID - 1, *(int(process.name) for process in proc.glob("[0-9]*"))]) + 1
-    (proc / str(pid)).mkdir(parents=True)
-    (proc / str(pid) / "cgroup").write_text(cgroup_of(pod_uid))
+    pid = open_device(proc, f"/dev/nvidia{gpus[index].minor}", pod_uid, command)
     pids = gpus[index].pids
     change_gpu(state, index, pids=(*(() if isinstance(pids, Refuses) else pids), pid))
     return pid
+
+
+def open_device(proc: Path, device: str, pod_uid: str | None, command: str) -> int:
+    """Let a process have a device file open, without work on it that NVML would list. Returns its pid."""
+    pid = max([FIRST_PID - 1, *(int(process.name) for process in proc.glob("[0-9]*"))]) + 1
+    _start(proc, pid, pod_uid, command)
+    (proc / str(pid) / "fd" / "3").symlink_to("/dev/nvidiactl")
+    (proc / str(pid) / "fd" / "4").symlink_to(device)
+    return pid
+
+
+def start_fabric_manager(proc: Path) -> None:
+    """Let the Fabric Manager of a node with NVSwitches run. It has the switches open."""
+    _start(proc, FABRIC_MANAGER_PID, None, "nv-fabricmanage")
+    (proc / str(FABRIC_MANAGER_PID) / "fd" / "3").symlink_to("/dev/nvidia-nvswitch0")
+
+
+def end_process(state: Path, proc: Path, pid: int) -> None:
+    """End a process, and with it its hold on GPUs."""
+    _let_go(state, pid)
+    shutil.rmtree(proc / str(pid))
 
 
 def end_pod(state: Path, proc: Path, pod_uid: str) -> None:
     """End the processes of a pod. It may have none."""
     for process in list(proc.glob("[0-9]*")):
         if (process / "cgroup").read_text() == cgroup_of(pod_uid):
-            _let_go(state, int(process.name))
-            shutil.rmtree(process)
+            end_process(state, proc, int(process.name))
 
 
 def cgroup_of(pod_uid: str | None) -> str:
@@ -42,6 +62,12 @@ def cgroup_of(pod_uid: str | None) -> str:
     pod = f"kubepods-burstable-pod{pod_uid.replace('-', '_')}.slice"
     container = hashlib.sha256(pod_uid.encode()).hexdigest()
     return f"0::/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{container}.scope\n"
+
+
+def _start(proc: Path, pid: int, pod_uid: str | None, command: str) -> None:
+    (proc / str(pid) / "fd").mkdir(parents=True)
+    (proc / str(pid) / "cgroup").write_text(cgroup_of(pod_uid))
+    (proc / str(pid) / "comm").write_text(f"{command}\n")
 
 
 def _let_go(state: Path, pid: int) -> None:

@@ -1,9 +1,10 @@
 """GPUs of a simulated node: the state file that stands behind the stand-in NVML and nvidia-smi.
 
-`nvml/nvml.c` documents the file. Rewriting it changes the hardware under running processes; each process that
-is started with `environment(path)` sees the node whose state file that is.
+`nvml/state.h` documents the file. Rewriting it changes the hardware under running processes; each process
+that is started with `environment(path)` sees the node whose state file that is.
 """
 
+import fcntl
 import functools
 import hashlib
 import os
@@ -11,7 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -55,7 +57,11 @@ class ResetAnswer(StrEnum):
     NOTHING = "nothing"
     """Says done, changes nothing."""
     BUSY = "busy"
-    """Refuses: in use by another client. It does so as well where a GPU has processes."""
+    """Refuses: in use by another client. It does so as well where a GPU has processes or persistence mode."""
+    BUSY_ONCE = "busy-once"
+    """Refuses the first time only."""
+    NEEDS_PEERS = "needs-peers"
+    """Refuses one GPU, not all together. It does so as well for a GPU before Ampere with NVLinks."""
     UNSUPPORTED = "unsupported"
     LOST = "lost"
     """The GPU cannot be reached."""
@@ -63,6 +69,29 @@ class ResetAnswer(StrEnum):
     """Ignores SIGTERM and returns only when the state says something else."""
     VANISH = "vanish"
     """Says done, and the GPU is gone afterwards."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a GPU or of a GPU instance, by the driver's id of its profile, and where it lies."""
+
+    profile: int
+    start: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.profile}:{self.start}:{self.size}"
+
+
+@dataclass(frozen=True)
+class GpuInstance:
+    """A GPU instance of MIG, with its compute instances."""
+
+    part: Part
+    compute: tuple[Part, ...] = ()
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, [str(self.part), "+".join(map(str, self.compute))]))
 
 
 @dataclass(frozen=True)
@@ -84,6 +113,20 @@ class GpuState:
     serial: str | Refuses = ""
     board: str | Refuses = Refuses(3)
     """Serial number of the chassis, up to 16 characters. H100 drivers do not tell it."""
+    minor: int | Refuses = 0
+    architecture: int | Refuses = 9
+    """NVML's number: 5 Volta, 7 Ampere, 9 Hopper."""
+    nvlink_remote: int | Refuses = 2
+    """What the NVLinks lead to: 0 another GPU, 2 a switch."""
+    fabric: int | Refuses = 3
+    """0 not supported, 1 not started, 2 in progress, 3 completed."""
+    virtualization: int | Refuses = 1
+    """1 passed through whole, 2 a vGPU."""
+    persistence: int | Refuses = 0
+    mig: int | Refuses = 0
+    instances: tuple[GpuInstance, ...] | Refuses = ()
+    create_instance: int | Refuses = 0
+    """`Refuses` makes the creation of instances fail."""
 
 
 @dataclass(frozen=True)
@@ -108,8 +151,9 @@ def healthy_gpus(count: int = 8, node: str = "") -> tuple[GpuState, ...]:
             uuid=f"GPU-{(unique := uuid.uuid5(uuid.NAMESPACE_DNS, f'{address}.{node}'))}",
             pci_address=address,
             serial=f"165{unique.int % 10**10:010}",
+            minor=minor,
         )
-        for address in P5_PCI_ADDRESSES[:count]
+        for minor, address in enumerate(P5_PCI_ADDRESSES[:count])
     )
 
 
@@ -147,21 +191,31 @@ def read_state(path: Path) -> NodeGpus:
             case "gpu":
                 state = replace(state, gpus=(*state.gpus, _gpu(value)))
             case _:
-                raise ValueError(f"{path}: unknown word {word!r}; nvml.c lists the words")
+                raise ValueError(f"{path}: unknown word {word!r}; nvml/state.h lists the words")
     return state
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keep others from changing the file on the basis of what it says: tests, nvidia-smi and the library."""
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def change_gpu(path: Path, index: int, **changes: object) -> None:
     """Change one GPU of a state file, for example `change_gpu(path, 3, recovery_action=1)`."""
-    state = read_state(path)
-    gpus = list(state.gpus)
-    gpus[index] = replace(gpus[index], **changes)  # type: ignore[arg-type]
-    write_state(path, replace(state, gpus=tuple(gpus)))
+    with locked(path):
+        state = read_state(path)
+        gpus = list(state.gpus)
+        gpus[index] = replace(gpus[index], **changes)  # type: ignore[arg-type]
+        write_state(path, replace(state, gpus=tuple(gpus)))
 
 
 def change_node(path: Path, **changes: object) -> None:
     """Change what is not of one GPU, for example `change_node(path, reset=ResetAnswer.HANG)`."""
-    write_state(path, replace(read_state(path), **changes))  # type: ignore[arg-type]
+    with locked(path):
+        write_state(path, replace(read_state(path), **changes))  # type: ignore[arg-type]
 
 
 def write_efa_interfaces(sysfs: Path, count: int = 32) -> None:
@@ -190,13 +244,10 @@ def library() -> Path:
 
     Raises `subprocess.CalledProcessError` where it does not compile, and `CompilerMissingError`.
     """
-    source = SOURCES / "nvml.c"
+    sources = sorted(SOURCES.glob("*.c"))
+    content = b"".join(file.read_bytes() for file in [*sources, *SOURCES.glob("*.h"), Path(__file__)])
     cache = Path(os.environ.get("GPU_RUNBOOKS_CACHE") or Path.home() / ".cache" / "gpu-runbooks")
-    folder = (
-        cache
-        / "testbed"
-        / f"nvml-{hashlib.sha256(source.read_bytes() + Path(__file__).read_bytes()).hexdigest()[:12]}"
-    )
+    folder = cache / "testbed" / f"nvml-{hashlib.sha256(content).hexdigest()[:12]}"
     built = folder / "libnvidia-ml.so.1"
     if not built.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -211,7 +262,7 @@ def library() -> Path:
                 )
             # With the name inside, a process that loaded it by its path finds it by its name from then on.
             named = f"-Wl,-soname,{built.name}"
-            subprocess.run([compiler, "-shared", "-fPIC", "-O2", named, "-o", fresh, source], check=True)
+            subprocess.run([compiler, "-shared", "-fPIC", "-O2", named, "-o", fresh, *sources], check=True)
             fresh.replace(built)
     return built
 
@@ -230,6 +281,25 @@ def _pids_text(pids: tuple[int, ...] | Refuses) -> str:
 
 def _pids(text: str) -> tuple[int, ...] | Refuses:
     return Refuses(int(text[1:])) if text.startswith("!") else tuple(map(int, filter(None, text.split(","))))
+
+
+def _instances_text(instances: tuple[GpuInstance, ...] | Refuses) -> str:
+    return _text(instances) if isinstance(instances, Refuses) else ",".join(map(str, instances))
+
+
+def _instances(text: str) -> tuple[GpuInstance, ...] | Refuses:
+    if text.startswith("!"):
+        return Refuses(int(text[1:]))
+    items = (item.partition("/") for item in filter(None, text.split(",")))
+    return tuple(
+        GpuInstance(_part(part), tuple(map(_part, filter(None, compute.split("+")))))
+        for part, _, compute in items
+    )
+
+
+def _part(text: str) -> Part:
+    profile, start, size = map(int, text.split(":"))
+    return Part(profile, start, size)
 
 
 def _word(name: str | Refuses) -> str:
@@ -255,6 +325,15 @@ def _fields(gpu: GpuState) -> dict[str, str]:
         "graphics": _pids_text(gpu.graphics_pids),
         "serial": _word(gpu.serial),
         "board": _word(gpu.board),
+        "minor": _text(gpu.minor),
+        "arch": _text(gpu.architecture),
+        "remote": _text(gpu.nvlink_remote),
+        "fabric": _text(gpu.fabric),
+        "virtual": _text(gpu.virtualization),
+        "persistence": _text(gpu.persistence),
+        "mig": _text(gpu.mig),
+        "instances": _instances_text(gpu.instances),
+        "create": _text(gpu.create_instance),
     }
 
 
@@ -274,4 +353,13 @@ def _gpu(line: str) -> GpuState:
         graphics_pids=_pids(fields["graphics"]),
         serial=_name(fields["serial"]),
         board=_name(fields["board"]),
+        minor=_value(fields["minor"]),
+        architecture=_value(fields["arch"]),
+        nvlink_remote=_value(fields["remote"]),
+        fabric=_value(fields["fabric"]),
+        virtualization=_value(fields["virtual"]),
+        persistence=_value(fields["persistence"]),
+        mig=_value(fields["mig"]),
+        instances=_instances(fields["instances"]),
+        create_instance=_value(fields["create"]),
     )

@@ -6,6 +6,7 @@ import pytest
 from node_agent.cluster import MANIFESTS
 
 from gpu_runbooks.workers.node_agent.nvml import Nvml
+from testbed.gpu_processes import start_fabric_manager
 from testbed.gpus import (
     ResetAnswer,
     change_node,
@@ -47,9 +48,10 @@ def sysfs(tmp_path):
 
 @pytest.fixture
 def proc(tmp_path):
-    """The host's processes: none holds a GPU at first."""
+    """The host's processes: the Fabric Manager, and none that holds a GPU at first."""
     path = tmp_path / "proc"
     path.mkdir()
+    start_fabric_manager(path)
     return path
 
 

@@ -8,6 +8,7 @@ import pytest
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from testbed.agents import Agents
 from testbed.fleet import Fleet
+from testbed.gpu_processes import FABRIC_MANAGER_PID
 from testbed.gpus import read_state
 from testbed.nodes import POOL, gpu_node
 from testbed.processes import Processes
@@ -70,7 +71,7 @@ async def test_a_pod_lets_go_of_its_gpu_when_it_is_gone_and_a_daemon_does_not(ad
     assert pod["metadata"]["uid"].replace("-", "_") in (machine.proc / str(worker) / "cgroup").read_text()
     await admin.request("DELETE", f"{PODS}/{pod['metadata']['name']}")
     await eventually(lambda: read_state(machine.gpus).gpus[3].pids == (daemon,))
-    assert [process.name for process in machine.proc.iterdir()] == [str(daemon)]
+    assert {process.name for process in machine.proc.iterdir()} == {str(FABRIC_MANAGER_PID), str(daemon)}
 
 
 async def test_a_boot_ends_all_processes(admin, machine, pod):
@@ -80,4 +81,4 @@ async def test_a_boot_ends_all_processes(admin, machine, pod):
     await admin.request("PATCH", path, body=body, content_type=MERGE_PATCH)
     await eventually(lambda: machine.boot_id.read_text() == "another-boot\n")
     assert read_state(machine.gpus).gpus[0].pids == ()
-    assert list(machine.proc.iterdir()) == []
+    assert [process.name for process in machine.proc.iterdir()] == [str(FABRIC_MANAGER_PID)]
