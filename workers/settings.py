@@ -33,6 +33,10 @@ class Settings(BaseSettings):
     """Where the cluster-worker keeps what is too long for the history: `file:///folder` or
     `s3://bucket/prefix`. Empty keeps the digests only."""
 
+    reboot_command: str = ""
+    """The site's own command that reboots a machine (cloud-worker only), for pools whose policy says
+    `reboot: command`. It is split as a shell would and run without one."""
+
     listen: str = "127.0.0.1:8080"
     """Address and port of the intake's webhook."""
 
@@ -51,3 +55,16 @@ class Settings(BaseSettings):
 
     proc: Path = Path("/proc")
     """Where the agent looks up the pods of processes: the host's, so its pod has the host's PID namespace."""
+
+    kubelet: Path = Path("/var/lib/kubelet")
+    """Folder of the machine's kubelet, in whose records the agent finds the pods that were given a GPU."""
+
+    kernel_log: Path = Path("/dev/kmsg")
+    """Where the agent reads the kernel log, in the format of `/dev/kmsg`."""
+
+    dcgm_command: str = "dcgmi health --check --json"
+    """What the agent asks DCGM for the evidence before a repair; nothing where the node has no such program.
+    It is split as a shell would and run without one."""
+
+    init_pid: int = 1
+    """Process that the agent asks for a reboot: the machine's init, as the host's PID namespace shows it."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from testbed import gpu_processes, gpus
+from testbed import gpu_allocations, gpu_processes, gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready
 from testbed.processes import PartFailedError, Processes
@@ -52,11 +52,23 @@ class Machine:
         """Processes of the machine: the Fabric Manager, and those that hold GPUs."""
         return self.directory / "proc"
 
+    @property
+    def kubelet(self) -> Path:
+        """Records of the machine's kubelet."""
+        return self.directory / "kubelet"
+
+    @property
+    def kernel_log(self) -> Path:
+        """Kernel log since the boot, in the format of `/dev/kmsg`."""
+        return self.directory / "kmsg"
+
     def assemble(self, node: str) -> None:
         """A healthy machine with all its GPUs and EFA interfaces."""
         for number in range(EFA_INTERFACES):
             (self.sysfs / "class" / "infiniband" / f"efa_{number}").mkdir(parents=True)
         self._start_processes()
+        self.kernel_log.touch()
+        gpu_allocations.assemble(self.kubelet)
         gpus.write_state(self.gpus, gpus.healthy_gpus(node=f"{node}.{self.uid}"))
 
     def hold(self, gpu_uuid: str, pod_uid: str | None = None) -> int:
@@ -66,10 +78,15 @@ class Machine:
         """
         return gpu_processes.hold(self.gpus, self.proc, gpu_uuid, pod_uid)
 
+    def allocate(self, gpu_uuid: str, pod_uid: str) -> None:
+        """Give a GPU to a pod, as its kubelet would at the pod's start; it has it until it ends."""
+        gpu_allocations.allocate(self.kubelet, gpu_uuid, pod_uid)
+
     def power_cycle(self) -> None:
         """What a reboot cures: a hung driver, lost GPUs, pending repairs; not a bank without spare rows."""
         shutil.rmtree(self.proc)
         self._start_processes()
+        self.kernel_log.write_text("")
         with gpus.locked(self.gpus):
             state = gpus.read_state(self.gpus)
             cured = tuple(
@@ -146,6 +163,7 @@ class Agents:
             for uid in lived - live:
                 for machine in self._machines.values():
                     gpu_processes.end_pod(machine.gpus, machine.proc, uid)
+                    gpu_allocations.end_pod(machine.kubelet, uid)
             lived = live
 
     async def _keep_in_step(self, name: str, node: Object) -> bool:
@@ -207,6 +225,8 @@ class Agents:
             "GPU_RUNBOOKS_BOOT_ID_FILE": str(machine.boot_id),
             "GPU_RUNBOOKS_SYSFS": str(machine.sysfs),
             "GPU_RUNBOOKS_PROC": str(machine.proc),
+            "GPU_RUNBOOKS_KUBELET": str(machine.kubelet),
+            "GPU_RUNBOOKS_KERNEL_LOG": str(machine.kernel_log),
         }
 
     async def _stop(self, node: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from node_agent.cluster import MANIFESTS
 
 from gpu_runbooks.workers.node_agent.nvml import Nvml
+from testbed import gpu_allocations
 from testbed.gpu_processes import start_fabric_manager
 from testbed.gpus import (
     ResetAnswer,
@@ -63,8 +64,16 @@ def boot_id_file(tmp_path):
 
 
 @pytest.fixture
-def nvml(state, sysfs, proc, boot_id_file):
+def kubelet(tmp_path):
+    """The kubelet's folder: no GPU is given to a pod at first."""
+    path = tmp_path / "kubelet"
+    gpu_allocations.assemble(path)
+    return path
+
+
+@pytest.fixture
+def nvml(state, sysfs, proc, boot_id_file, kubelet):
     assert state.exists()
-    session = Nvml(sysfs, proc, boot_id_file)
+    session = Nvml(sysfs, proc, boot_id_file, kubelet)
     yield session
     session.close()

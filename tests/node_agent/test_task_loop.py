@@ -7,8 +7,10 @@ import pytest
 from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
 
 from gpu_runbooks.activities.model.node_task import HardwareFacts
+from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
+from gpu_runbooks.workers.node_agent.reboot import Init
 from gpu_runbooks.workers.node_agent.reset import Resetter
 from gpu_runbooks.workers.node_agent.tasks import TaskLoop
 from testbed.control_plane import NAMESPACE
@@ -32,7 +34,7 @@ def probe(nvml):
 
 
 @pytest.fixture
-def start(control_plane, own, probe, boot_id_file):
+def start(control_plane, own, probe, boot_id_file, proc):
     """Starts the task loop of an agent; it ends with the context."""
     boot_id_file.write_text(own.boot_id)
 
@@ -46,6 +48,8 @@ def start(control_plane, own, probe, boot_id_file):
                 boot_id_file=boot_id_file,
                 probe=probe,
                 resetter=Resetter(probe, ResetTool(), reset_limit=3, settle_limit=0),
+                collector=Collector(proc / "no-kernel-log", ""),
+                init=Init(proc),
             )
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(loop.run())

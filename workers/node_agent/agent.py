@@ -3,10 +3,12 @@
 import asyncio
 
 from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.health import HealthLoop
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.nvml import Nvml
 from gpu_runbooks.workers.node_agent.probe import Probe
+from gpu_runbooks.workers.node_agent.reboot import Init
 from gpu_runbooks.workers.node_agent.reset import Resetter
 from gpu_runbooks.workers.node_agent.tasks import TaskLoop
 from gpu_runbooks.workers.settings import Settings
@@ -19,7 +21,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """
     if not settings.node_name:
         raise ValueError("GPU_RUNBOOKS_NODE_NAME is not set: the agent must know its node (downward API)")
-    probe = Probe(Nvml(settings.sysfs, settings.proc, settings.boot_id_file))
+    probe = Probe(Nvml(settings.sysfs, settings.proc, settings.boot_id_file, settings.kubelet))
     async with Kubernetes.connect() as kubernetes:
         health = HealthLoop(kubernetes, node=settings.node_name, probe=probe)
         tasks = TaskLoop(
@@ -29,6 +31,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             boot_id_file=settings.boot_id_file,
             probe=probe,
             resetter=Resetter(probe, ResetTool()),
+            collector=Collector(settings.kernel_log, settings.dcgm_command),
+            init=Init(settings.proc, settings.init_pid),
         )
         async with asyncio.TaskGroup() as group:
             loops = [group.create_task(health.run()), group.create_task(tasks.run())]

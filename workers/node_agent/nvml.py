@@ -11,6 +11,7 @@ from typing import Any
 import pynvml
 
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
+from gpu_runbooks.workers.node_agent.device_allocation import allocated_pods
 from gpu_runbooks.workers.node_agent.pod_cgroups import UNKNOWN, holders
 
 AMAZON_PCI_VENDOR = "0x1d0f"
@@ -45,10 +46,11 @@ class Nvml:
     An open session holds the device files, so it must be closed before a reset. Not safe for two threads.
     """
 
-    def __init__(self, sysfs: Path, proc: Path, boot_id_file: Path) -> None:
+    def __init__(self, sysfs: Path, proc: Path, boot_id_file: Path, kubelet: Path) -> None:
         self._sysfs = sysfs
         self._proc = proc
         self._boot_id_file = boot_id_file
+        self._kubelet = kubelet
         self._open = False
         self._doubtful = False
         self._identities: tuple[tuple[str | None, str | None], ...] = ()
@@ -75,13 +77,14 @@ class Nvml:
                 gpus.append(self._lost_gpu(index, count))
         if not lost:
             self._identities = tuple((gpu.uuid, gpu.pci_address) for gpu in gpus)
+        allocated = allocated_pods(self._kubelet)
         driver_version = self._ask(pynvml.nvmlSystemGetDriverVersion)
         if lost or self._doubtful:
             self.close()
         return Measurement(
             HardwareFacts(
                 driver_version=driver_version,
-                gpus=tuple(gpus),
+                gpus=tuple(_with_allocation(gpu, allocated) for gpu in gpus),
                 efa_interfaces=count_efa_interfaces(self._sysfs),
                 boot_id=read_boot_id(self._boot_id_file),
             ),
@@ -173,6 +176,13 @@ class Nvml:
         known = len(self._identities) == count
         uuid, pci_address = self._identities[index] if known else (None, None)
         return GpuFacts(index=index, uuid=uuid, pci_address=pci_address)
+
+
+def _with_allocation(gpu: GpuFacts, allocated: dict[str, tuple[str, ...]] | None) -> GpuFacts:
+    """Also of a lost GPU: its pods are as much in the way as any."""
+    if gpu.uuid is None or allocated is None:
+        return gpu
+    return gpu.model_copy(update={"allocated_pod_uids": allocated.get(gpu.uuid, ())})
 
 
 def _chassis_serial(handle: Any) -> bytes | str:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from contextlib import aclosing
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
+from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
 from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id
 from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import Probe
+from gpu_runbooks.workers.node_agent.reboot import Init, RebootRefusedError
 from gpu_runbooks.workers.node_agent.reset import ResetReport, Resetter, Target, refusal
 from gpu_runbooks.workers.node_agent.verdict import judge
 
@@ -35,6 +38,8 @@ class TaskLoop:
         boot_id_file: Path,
         probe: Probe,
         resetter: Resetter,
+        collector: Collector,
+        init: Init,
     ) -> None:
         self._kubernetes = kubernetes
         self._tasks = (
@@ -45,6 +50,8 @@ class TaskLoop:
         self._boot_id_file = boot_id_file
         self._probe = probe
         self._resetter = resetter
+        self._collector = collector
+        self._init = init
         self._handled: set[str] = set()
 
     async def run(self) -> None:
@@ -92,10 +99,17 @@ class TaskLoop:
         boot_id = read_boot_id(self._boot_id_file)
         if reason := objection(task, node, boot_id, datetime.now(UTC)):
             return _end(succeeded=False, message=reason)
-        if task.spec.kind is NodeTaskKind.MEASURE:
-            await self._begin(task, None)
-            return await self._measure(node)
-        return _reset_end(await self._reset(task, node))
+        match task.spec.kind:
+            case NodeTaskKind.MEASURE:
+                await self._begin(task, None)
+                return await self._measure(node)
+            case NodeTaskKind.COLLECT:
+                await self._begin(task, None)
+                return await self._collect(node)
+            case NodeTaskKind.REBOOT:
+                return await self._reboot(task)
+            case NodeTaskKind.RESET_GPU:
+                return _reset_end(await self._reset(task, node))
 
     async def _measure(self, node: OwnNode) -> Object:
         try:
@@ -108,6 +122,25 @@ class TaskLoop:
             message=f"{verdict.reason}: {verdict.message}",
             facts=measurement.facts,
         )
+
+    async def _collect(self, node: OwnNode) -> Object:
+        """As a measurement, and what else there is. It succeeds with whatever could be had."""
+        measured, collected = await asyncio.gather(self._measure(node), self._collector.collect())
+        parts = {"kernelLog": collected.kernel_log, "dcgm": collected.dcgm}
+        written = {name: None if part is None else asdict(part) for name, part in parts.items()}
+        return {**measured, **written, "phase": "Succeeded"}
+
+    async def _reboot(self, task: NodeTask) -> Object:
+        if task.begun:
+            unknown = "an earlier start of this agent began the reboot: whether init was asked is unknown"
+            message = f"{unknown}, and it is not asked again; the proof is another boot id"
+            return _end(succeeded=False, message=message)
+        await self._begin(task, None)
+        try:
+            self._init.ask_for_reboot()
+        except RebootRefusedError as error:
+            return _end(succeeded=False, message=str(error))
+        return _end(succeeded=True, message="init was asked for a reboot; the proof is another boot id")
 
     async def _reset(self, task: NodeTask, node: OwnNode) -> ResetReport:
         target = Target(task.spec.gpu_uuid, task.spec.gpu_pci_address)

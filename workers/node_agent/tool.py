@@ -50,7 +50,7 @@ class Tool:
             )
             exit_code = await self._wait(self._running, limit)
             said = os.pread(output, self._longest_output, 0)
-            return ToolAnswer(exit_code, said.decode(errors="replace").strip())
+            return ToolAnswer(exit_code, said.decode(errors="backslashreplace").strip())
         except OSError as error:
             return ToolAnswer(127, f"{self._command[0]} cannot be started: {error}")
         finally:

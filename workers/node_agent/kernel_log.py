@@ -1,0 +1,158 @@
+"""The newest part of the kernel log, for the evidence of a repair.
+
+The records stay as `/dev/kmsg` gives them: `<priority>,<sequence>,<microseconds>,<flags>;<text>`, with
+continuation lines that begin with a space. So their reader can tell the kernel's own (priority below 8) from
+what a process wrote there, and see gaps in the sequence.
+
+Source of the format: kernel, `Documentation/ABI/testing/dev-kmsg`.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from gpu_runbooks.workers.node_agent.plain_text import Part, plain
+
+WINDOW_MINUTES = 360
+"""A drain can take hours, and the evidence is gathered at its end."""
+
+LIMIT = 64 * 1024
+"""Bytes of the text. The CRD has the same limit."""
+
+LONGEST_RECORD = 8192
+"""Bytes. The kernel's own records are shorter."""
+
+TAIL = 4 * 1024 * 1024
+"""Bytes of the log that are looked at. The kernel's buffer has a few hundred kilobytes, as a rule."""
+
+MOST_READ = 128 * 1024 * 1024
+"""Bytes after which reading ends although the log goes on: somebody writes faster than we read."""
+
+HEADER = re.compile(rb"(?P<priority>\d{1,9}),\d{1,20},(?P<microseconds>\d{1,19}),[^;]{0,256};")
+
+FAULT = re.compile(rb"\bS?Xid\b")
+RELEVANT = re.compile(
+    rb"nvrm|nvidia|nvlink|nvswitch|\befa|\bena\b|pcie|\baer\b|\bmce\b|\bedac\b|hardware error|suppressed",
+    re.IGNORECASE,
+)
+OURS = b"gpu-runbooks"
+
+SHARES = (0.5, 0.8, 1.0)
+"""How far faults, then other relevant records, then all others may fill the text."""
+
+
+@dataclass(frozen=True)
+class Record:
+    seconds: float
+    """Since the boot."""
+    rank: int
+    """0 a fault, 1 relevant, 2 any other."""
+    text: str
+
+
+def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> Part:
+    """The last hours of a log. Never blocks on `/dev/kmsg`, and never raises: the note says what is missing.
+
+    `uptime` in seconds: the clock of the records, which stands still while the machine sleeps, at `now`.
+    """
+    try:
+        content, complete = _tail(log)
+    except OSError as error:
+        return Part("", f"{log} cannot be read: {error.strerror or error}")
+    records = [
+        record
+        for record in _records(content, complete=complete)
+        if record.seconds >= uptime - 60 * WINDOW_MINUTES
+    ]
+    head = f"# {now.isoformat(timespec='seconds')} is {1_000_000 * uptime:.0f} microseconds after boot\n"
+    kept = _fitting(records, LIMIT - len(head))
+    notes = []
+    if not complete:
+        notes.append("the oldest records were overwritten, or are not among the newest 4 MiB")
+    if len(kept) < len(records):
+        notes.append(
+            f"{len(kept)} of the {len(records)} records of the last {WINDOW_MINUTES} minutes: of these, the "
+            "newest Xid lines, then those about GPU, EFA, ENA and PCIe, then others, up to 64 KiB"
+        )
+    return Part(head + "".join(record.text for record in kept), "; ".join(notes))
+
+
+def _tail(log: Path) -> tuple[bytes, bool]:
+    """The end of the log, and whether it begins where the log does. Raises `OSError`."""
+    descriptor = os.open(log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status, complete, content, read = os.fstat(descriptor), True, bytearray(), 0
+        if stat.S_ISREG(status.st_mode) and status.st_size > TAIL:
+            os.lseek(descriptor, -TAIL, os.SEEK_END)
+            complete = False
+        while read < MOST_READ:
+            try:
+                chunk = os.read(descriptor, 64 * 1024)
+            except BlockingIOError:  # nothing newer is there
+                break
+            except BrokenPipeError:  # overwritten since the last read: the next one goes on behind the gap
+                complete = False
+                continue
+            if not chunk:
+                break
+            read += len(chunk)
+            content += chunk
+            if len(content) > 2 * TAIL:
+                del content[:-TAIL]
+                complete = False
+        return bytes(content[-TAIL:]), complete and len(content) <= TAIL
+    finally:
+        os.close(descriptor)
+
+
+def _records(content: bytes, *, complete: bool) -> Iterator[Record]:
+    """The records, oldest first. A line that no record begins belongs to the one before it."""
+    lines = content.split(b"\n")
+    if not complete:
+        del lines[0]
+    begun: list[bytes] = []
+    for line in lines:
+        if HEADER.match(line) and begun:
+            yield _record(begun)
+            begun = []
+        if line:
+            begun.append(line)
+    if begun:
+        yield _record(begun)
+
+
+def _record(lines: list[bytes]) -> Record:
+    content = b"\n".join(lines)
+    if len(content) > LONGEST_RECORD:
+        content = content[:LONGEST_RECORD] + b" [cut]"
+    header = HEADER.match(content)
+    seconds = int(header["microseconds"]) / 1_000_000 if header else float("inf")
+    return Record(seconds, _rank(content, int(header["priority"]) if header else 0), plain(content) + "\n")
+
+
+def _rank(content: bytes, priority: int) -> int:
+    """What a process wrote there ranks low, or it could push the kernel's own words out."""
+    if priority < 8 and FAULT.search(content):
+        return 0
+    if (priority < 8 and RELEVANT.search(content)) or OURS in content:
+        return 1
+    return 2
+
+
+def _fitting(records: list[Record], limit: int) -> list[Record]:
+    """The records that fit, in order: by rank, and within a rank the newest."""
+    if sum(len(record.text) for record in records) <= limit:
+        return records
+    chosen: set[int] = set()
+    used = 0
+    for rank, share in enumerate(SHARES):
+        for place in range(len(records) - 1, -1, -1):
+            record = records[place]
+            if record.rank == rank and used + len(record.text) <= limit * share:
+                used += len(record.text)
+                chosen.add(place)
+    return [record for place, record in enumerate(records) if place in chosen]
