@@ -28,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         if asked.command == "check-policy":
-            sys.stdout.write(_check_policy(asked.file) + "\n")
+            from gpu_runbooks.workers.policy_check import check_policy  # noqa: PLC0415 - no role needs it
+
+            sys.stdout.write(check_policy(asked.file) + "\n")
         else:
             asyncio.run(_run(ROLES[asked.command][0], Settings()))
     except (ValueError, OSError, RuntimeError) as error:
@@ -56,17 +58,6 @@ async def _run(module: str, settings: Settings) -> None:
         loop.add_signal_handler(caught, stop.set)
     role = importlib.import_module(f"gpu_runbooks.workers.{module}")
     await role.run(settings, stop)
-
-
-def _check_policy(file: Path) -> str:
-    from gpu_runbooks.workflows.policy_file import load_policy  # noqa: PLC0415 - no role needs it here
-
-    policy = load_policy(file.read_text(encoding="utf-8"))
-    pools = ", ".join(f"{pool.name} (at most {pool.budget.max_unavailable})" for pool in policy.pools)
-    return (
-        f"{file}: valid, mode {policy.mode}, digest {policy.digest}\n"
-        f"pools: {pools}\nladders: {', '.join(policy.ladder_names())}"
-    )
 
 
 def _exit(status: int) -> None:

@@ -107,8 +107,8 @@ def floor_reason(history: HardwareHistory, hardware: Suspect, policy: RepeatPoli
     if not tried:
         return ""
     return (
-        f"the same hardware is at fault again within {_days(policy.window)}: {_in_words(tried)}; begin with "
-        f"{floor(history, hardware, policy, now)}"
+        f"the same hardware is at fault again within {window_in_words(policy.window)}: {_in_words(tried)}; "
+        f"begin with {floor(history, hardware, policy, now)}"
     )
 
 
@@ -124,22 +124,29 @@ def cap_reached(
 
     `own` are the repairs of the incident that asks. Resets of all GPUs of a machine count together.
     """
-    cap = {
-        RungName.RESET_GPU: policy.resets,
-        RungName.REBOOT: policy.reboots,
-        RungName.REPLACE: policy.replacements,
-    }[rung]
+    cap = cap_of(policy, rung)
     done = [
         repair
         for repair in _recent((*own, *history.repairs), policy, now)
         if repair.rung is rung and _share(repair.hardware, hardware.machine)
     ]
-    if len(done) < cap:
+    if cap is None or len(done) < cap:
         return ""
     return (
-        f"{rung} was done {_times(len(done))} to the same hardware within {_days(policy.window)}, and policy "
-        f"allows {cap}: {_in_words(done)}. Once more only by an operator"
+        f"{rung} was done {_times(len(done))} to the same hardware within "
+        f"{window_in_words(policy.window)}, and policy allows {cap}: {_in_words(done)}. "
+        "Once more only by an operator"
     )
+
+
+def cap_of(policy: RepeatPolicy, rung: RungName) -> int | None:
+    """How often a repair may be done to the same hardware within the window; None for other rungs."""
+    caps = {
+        RungName.RESET_GPU: policy.resets,
+        RungName.REBOOT: policy.reboots,
+        RungName.REPLACE: policy.replacements,
+    }
+    return caps.get(rung)
 
 
 def unknown_past(history: HardwareHistory, policy: RepeatPolicy, now: datetime) -> str:
@@ -149,9 +156,15 @@ def unknown_past(history: HardwareHistory, policy: RepeatPolicy, now: datetime) 
         return ""
     return (
         f"repairs before {since:%Y-%m-%d %H:%M} UTC are not known, and policy looks back "
-        f"{_days(policy.window)}: the Temporal namespace does not keep closed incidents that long, or there "
-        "are more of them than are read"
+        f"{window_in_words(policy.window)}: the Temporal namespace does not keep closed incidents that long, "
+        "or there are more of them than are read"
     )
+
+
+def window_in_words(window: timedelta) -> str:
+    """`7 days`, `36 hours`."""
+    hours = window / timedelta(hours=1)
+    return f"{hours / 24:g} days" if hours >= 48 and hours % 24 == 0 else f"{hours:g} hours"
 
 
 def _recent(repairs: Sequence[PastRepair], policy: RepeatPolicy, now: datetime) -> Iterator[PastRepair]:
@@ -198,8 +211,3 @@ def _in_words(repairs: Sequence[PastRepair]) -> str:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def _days(window: timedelta) -> str:
-    hours = window / timedelta(hours=1)
-    return f"{hours / 24:g} days" if hours >= 48 else f"{hours:g} hours"

@@ -14,10 +14,14 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError
+from gpu_runbooks.workflows.node_conditions import answer_to
 from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code, leaves_node
 
 MANUAL = "manual"
 """Code of a fault that a person starts a runbook with, and the built-in rule for it."""
+
+CONDITION_RULE = "condition-"
+"""Beginning of the name of the built-in rule for a Node condition; its type follows."""
 
 MANUAL_LADDER = "reset"
 """What a person gets who starts a runbook and names no ladder."""
@@ -64,6 +68,7 @@ def plan(
         budget=pool.budget.max_unavailable,
         treatment=treatment,
         drain=policy.drain.wire(treatment.rule),
+        repair=policy.repair_of(pool),
         expected=expected,
         test_pod=TestPodTemplate(
             namespace=namespace,
@@ -132,6 +137,8 @@ def built_in_rule(source: FaultSource, code: str) -> str:
             return f"xid-{catalogue.parse_code(code)}"
         except UnreadableXidError:
             return "xid-unreadable"
+    if source is FaultSource.CONDITION and answer_to(code.strip()):
+        return f"{CONDITION_RULE}{code.strip()}"
     return f"{source}-unknown"
 
 
@@ -150,6 +157,9 @@ def _built_in_answer(fault: Fault) -> _Answer:
     rule = built_in_rule(fault.source, fault.code)
     if fault.source is FaultSource.MANUAL:
         return _Answer(rule, MANUAL_LADDER)
+    condition = answer_to(fault.code.strip()) if fault.source is FaultSource.CONDITION else None
+    if condition is not None:
+        return _Answer(rule, condition.ladder, toleration=condition.toleration)
     if fault.source is not FaultSource.XID:
         return _Answer(rule, BLOCK_ONLY)
     try:

@@ -14,9 +14,11 @@ from pydantic import Field, model_validator
 from gpu_runbooks.activities.model.drain import TEMPORAL
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.catalogue import parse_code
 from gpu_runbooks.workflows.policy_drain import Drain
 from gpu_runbooks.workflows.policy_fields import Code, Duration, Name, Written
+from gpu_runbooks.workflows.policy_repair import Repair
 
 REPAIRS = frozenset({RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE})
 """Rungs that change the machine."""
@@ -41,15 +43,18 @@ class Pool(Written):
     """Node labels, all of which a node of the pool carries, such as {karpenter.sh/nodepool: p5}."""
     budget: Budget
     """Budget of the pool, such as {max_unavailable: 1}."""
+    repair: Repair = Repair()
+    """How machines of this pool are repaired, where it differs from the section of the file."""
 
 
 DEFAULT_TIMEOUTS = {
     RungName.BLOCK: timedelta(minutes=2),
     RungName.RESTART_WORKLOAD: timedelta(minutes=15),
     RungName.DRAIN: timedelta(minutes=30),
-    RungName.RESET_GPU: timedelta(minutes=5),
+    RungName.RESET_GPU: timedelta(minutes=10),
     RungName.REBOOT: timedelta(minutes=20),
-    RungName.REPLACE: timedelta(minutes=60),
+    # A termination of a GPU instance can take 45 minutes, and its successor boots after it.
+    RungName.REPLACE: timedelta(minutes=90),
     RungName.VALIDATE: timedelta(minutes=15),
     RungName.RETURN: timedelta(minutes=2),
 }
@@ -177,6 +182,8 @@ class Policy(Written):
     """Rules that stand in place of the built-in catalogue, entry by entry."""
     drain: Drain = Drain()
     """How pods leave a node."""
+    repair: Repair = Repair()
+    """How machines are repaired, in all pools that say nothing else."""
     validation: Validation
     """How a node is tested before it returns, such as {test_pod: {image: ..., command: [...]}}."""
     operator_reminder: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(hours=4)
@@ -190,6 +197,10 @@ class Policy(Written):
         """Names of all ladders, sorted."""
         return tuple(sorted({*BUILT_IN_LADDERS, *self.ladders}))
 
+    def repair_of(self, pool: Pool) -> RepairPolicy:
+        """What counts for the repairs of a pool."""
+        return pool.repair.over(self.repair.over(RepairPolicy()))
+
     @property
     def digest(self) -> str:
         """Which policy it was: 16 digits of SHA-256 over the content, comments and layout aside.
@@ -199,5 +210,6 @@ class Policy(Written):
         ladders = {name: self.ladder(name) for name in self.ladder_names()}
         content = self.model_copy(update={"ladders": ladders}).model_dump(mode="json")
         content["drain"]["built_in_essential"] = [pods.model_dump(mode="json") for pods in TEMPORAL]
+        content["repair"] = self.repair.over(RepairPolicy()).model_dump(mode="json")
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(canonical.encode()).hexdigest()[:16]

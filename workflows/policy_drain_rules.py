@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from gpu_runbooks.activities.model.fault import FaultSource
-from gpu_runbooks.workflows.planning import MANUAL, built_in_rule
+from gpu_runbooks.workflows.planning import CONDITION_RULE, MANUAL, built_in_rule
 from gpu_runbooks.workflows.policy import FaultRule, canonical_code
 from gpu_runbooks.workflows.policy_drain import DrainRule, Pods, WorkloadPods
 from gpu_runbooks.workflows.policy_rules import Contradiction, Place
@@ -103,8 +103,11 @@ def _fault(
     """Yield where no fault has this rule: unknown, or all its faults have a rule of the site."""
     if name in fault_names:
         return
-    xid = XID_RULE.fullmatch(name)
-    source, code = (FaultSource.XID, xid[1]) if xid else (FaultSource.MANUAL, MANUAL)
+    source, code = FaultSource.MANUAL, MANUAL
+    if xid := XID_RULE.fullmatch(name):
+        source, code = FaultSource.XID, xid[1]
+    elif name.startswith(CONDITION_RULE):
+        source, code = FaultSource.CONDITION, name.removeprefix(CONDITION_RULE)
     others = {built_in_rule(each, "") for each in FaultSource} - {MANUAL}
     if name in others:
         return
@@ -113,7 +116,8 @@ def _fault(
         yield Contradiction(
             place,
             f"no rule for faults is named {name}: there are "
-            f"{known + ', and built in ' if known else ''}xid-<code>, {MANUAL}, {', '.join(sorted(others))}",
+            f"{known + ', and built in ' if known else ''}xid-<code>, {CONDITION_RULE}<type>, {MANUAL}, "
+            f"{', '.join(sorted(others))}",
         )
         return
     for index, rule in faults.items():

@@ -14,6 +14,8 @@ from pydantic_core import ErrorDetails
 from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
 from gpu_runbooks.workflows.policy_drain import DrainRule, Pods, WorkloadPods
 from gpu_runbooks.workflows.policy_drain_rules import drain_contradictions
+from gpu_runbooks.workflows.policy_repair import Repair
+from gpu_runbooks.workflows.policy_repair_rules import repair_contradictions
 from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
 
 
@@ -208,8 +210,11 @@ def _contradictions(content: Any) -> list[Contradiction]:
     pools, faults = (_entries(content, name) for name in ("pools", "faults"))
     ladders, drain = (_section(content, name) for name in ("ladders", "drain"))
     fault_rules = _readable(FaultRule, faults)
+    readable_pools, readable_ladders = _readable(Pool, pools), _readable(Ladder, ladders)
+    repair = _readable(Repair, {"repair": _section(content, "repair")}).get("repair", Repair())
     return [
-        *contradictions(_readable(Pool, pools), _readable(Ladder, ladders), fault_rules, ladders),
+        *contradictions(readable_pools, readable_ladders, fault_rules, ladders),
+        *repair_contradictions(repair, readable_pools, readable_ladders),
         *drain_contradictions(
             _readable(DrainRule, _entries(drain, "rules")),
             _readable(WorkloadPods, _entries(drain, "workloads")),

@@ -1,6 +1,7 @@
 """The pages say what the code does: links, the example policy, the table of Xids, phases and outcomes."""
 
 import re
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,13 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import catalogue
+from gpu_runbooks.workflows.node_conditions import LADDER_OF_CONDITION, ConditionAnswer, answer_to
 from gpu_runbooks.workflows.phases import Outcome, Phase
 from gpu_runbooks.workflows.planning import LADDER_OF
 from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
 from gpu_runbooks.workflows.policy_drain import Drain, DrainRule
 from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workflows.policy_repair import Repair, Repeats
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
@@ -40,6 +43,22 @@ def test_the_policies_in_the_text_are_valid():
 def test_every_field_of_a_drain_is_explained():
     named = set(re.findall(r"^\| `(?:drain|rules\[\])\.(\w+)", POLICY, re.MULTILINE))
     assert named >= {*Drain.model_fields, *DrainRule.model_fields}
+
+
+def test_every_field_of_a_repair_is_explained():
+    named = re.findall(r"^\| (`(?:repair|repeats)\.[^|]*) \|", POLICY, re.MULTILINE)
+    words = set(re.findall(r"\w+", " ".join(named)))
+    assert words >= {*Repair.model_fields, *Repeats.model_fields}
+
+
+def test_the_table_of_conditions_is_what_is_built_in():
+    rows = re.findall(r"^\| ((?:`\w+Ready`,? ?|`Ready` ?)+)\| (\d+)m \| `(\w+)` \|", POLICY, re.MULTILINE)
+    written = {
+        condition: ConditionAnswer(ladder, timedelta(minutes=int(minutes)))
+        for conditions, minutes, ladder in rows
+        for condition in re.findall(r"\w+", conditions)
+    }
+    assert written == {condition: answer_to(condition) for condition in LADDER_OF_CONDITION}
 
 
 def test_the_table_of_xids_is_that_of_the_catalogue():

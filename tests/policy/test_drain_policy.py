@@ -239,7 +239,12 @@ ASK = "method: checkpoint_then_evict, deadline: 1h"
         (
             "{name: a, method: evict, faults: [fell-of]}",
             "faults[0]",
-            "named fell-of: there are fell-off-the-bus, links-missing, and built in xid-<code>, manual, a",
+            "fell-off-the-bus, links-missing, and built in xid-<code>, condition-<type>, manual, a",
+        ),
+        (
+            "{name: a, method: evict, faults: [condition-DiskPressure]}",
+            "faults[0]",
+            "no rule for faults is named condition-DiskPressure",
         ),
         ("{name: a, method: evict, faults: [xid-048]}", "faults[0]", "no rule for faults is named xid-048"),
         (

@@ -29,9 +29,9 @@ def test_smallest_file():
     assert {step.rung: step.timeout for step in policy.ladder("reset") or ()} == {
         RungName.BLOCK: timedelta(minutes=2),
         RungName.DRAIN: timedelta(minutes=30),
-        RungName.RESET_GPU: timedelta(minutes=5),
+        RungName.RESET_GPU: timedelta(minutes=10),
         RungName.REBOOT: timedelta(minutes=20),
-        RungName.REPLACE: timedelta(minutes=60),
+        RungName.REPLACE: timedelta(minutes=90),
         RungName.VALIDATE: timedelta(minutes=15),
         RungName.RETURN: timedelta(minutes=2),
     }
@@ -87,7 +87,10 @@ validation: {test_pod: {image: x}}
             "line 4: pools[0].selector.gpu: write text, in quotes where YAML takes it for something "
             "else; not True"
         ),
-        "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, name, selector",
+        (
+            "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, name, "
+            "repair, selector"
+        ),
         "line 8: ladders.quick[0].timeout: write a duration with units, such as 30s, 10m or 1h30m; not 60",
         (
             "line 9: ladders.quick[1].rung: it should be 'block', 'restart_workload', 'drain', "
