@@ -8,9 +8,11 @@ from datetime import UTC, datetime
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import NO_SUCH_INSTANCE, Aws, call, code_of
-from gpu_runbooks.activities.ec2 import GOING, Instance, describe, describe_machine, require_fresh
+from gpu_runbooks.activities.aws import Aws, act, call
+from gpu_runbooks.activities.aws_refusals import NO_SUCH_INSTANCE, code_of
+from gpu_runbooks.activities.ec2 import Instance, describe, describe_machine, require_fresh
 from gpu_runbooks.activities.heartbeat import Beat
+from gpu_runbooks.activities.instance_state import GOING
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import (
     ConfirmReplacement,
@@ -62,7 +64,7 @@ async def replace_instance(
     beat(group.name)
     if instance.state not in GOING and not group.is_letting_go(instance.instance_id):
         require_fresh(request.not_after)
-        await call(
+        await act(
             aws.autoscaling_once.terminate_instance_in_auto_scaling_group,
             InstanceId=instance.instance_id,
             ShouldDecrementDesiredCapacity=False,

@@ -1,19 +1,23 @@
-"""AWS: plain boto3 clients, one call at a time in a thread, and what AWS's refusals mean.
+"""AWS: plain boto3 clients, one call at a time in a thread, and what AWS's refusals mean to a workflow.
 
-Credentials, region and endpoint come from the environment, as for any boto3 program.
+Region and endpoint come from the environment, and credentials from botocore's default chain, as for any boto3
+program. Every call of the product goes through `call` (reads) or `act` (what changes the world) of this file.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import boto3
+import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, NoRegionError, ParamValidationError
+from botocore.exceptions import NoRegionError
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws_credentials import RenewableCredentials
+from gpu_runbooks.activities.aws_refusals import NO_ANSWER, Refusal, meaning_of
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -25,26 +29,8 @@ CONNECT_SECONDS = 5
 READ_SECONDS = 10
 
 READ_ATTEMPTS = 5
-"""Attempts of one read, with growing pauses; the activity's own retries come on top."""
-
-NOT_PERMITTED = frozenset(
-    {
-        "UnauthorizedOperation",
-        "AccessDenied",
-        "AccessDeniedException",
-        "AuthFailure",
-        "InvalidClientTokenId",
-        "SignatureDoesNotMatch",
-        "OptInRequired",
-    }
-)
-NO_SUCH_INSTANCE = "InvalidInstanceID.NotFound"
-
-MEANINGS = {
-    NO_SUCH_INSTANCE: errors.INSTANCE_UNKNOWN,
-    "InvalidInstanceID.Malformed": errors.INSTANCE_UNKNOWN,
-    "IncorrectInstanceState": errors.INSTANCE_NOT_RUNNING,
-}
+"""Attempts of one read, with growing pauses and a rate that adapts to throttling; the activity's own retries
+come on top."""
 
 
 @dataclass(frozen=True)
@@ -60,60 +46,116 @@ class Aws:
     ec2_once: "EC2Client"
     autoscaling: "AutoScalingClient"
     autoscaling_once: "AutoScalingClient"
+    cluster: str
+    """Name of the cluster in the tags of its instances. No other instance is touched."""
 
     @classmethod
-    def connect(cls, *, read_seconds: float = READ_SECONDS) -> "Aws":
+    def connect(cls, cluster: str, *, read_seconds: float = READ_SECONDS) -> "Aws":
         """Make the clients; nothing is called yet.
 
         Raises `RuntimeError` where the environment names no region.
         """
-        reads = _config(read_seconds, READ_ATTEMPTS)
-        once = _config(read_seconds, 1)
-        session = boto3.Session()
+        credentials = RenewableCredentials()
+        session = botocore.session.Session()
+        session.register_component("credential_provider", credentials)
+        boto = boto3.Session(botocore_session=session)
+        reads = _config(read_seconds, "adaptive", READ_ATTEMPTS)
+        once = _config(read_seconds, "standard", 1)
         try:
-            return cls(
-                ec2=session.client("ec2", config=reads),
-                ec2_once=session.client("ec2", config=once),
-                autoscaling=session.client("autoscaling", config=reads),
-                autoscaling_once=session.client("autoscaling", config=once),
+            aws = cls(
+                ec2=boto.client("ec2", config=reads),
+                ec2_once=boto.client("ec2", config=once),
+                autoscaling=boto.client("autoscaling", config=reads),
+                autoscaling_once=boto.client("autoscaling", config=once),
+                cluster=cluster,
             )
         except NoRegionError as error:
             raise RuntimeError(f"{error} Set AWS_REGION to the region of the nodes") from error
+        for client in (aws.ec2, aws.autoscaling):
+            credentials.attach(client, try_again=True)
+        for client in (aws.ec2_once, aws.autoscaling_once):
+            credentials.attach(client, try_again=False)
+        return aws
 
 
-def _config(read_seconds: float, attempts: int) -> Config:
+def _config(read_seconds: float, mode: Literal["adaptive", "standard"], attempts: int) -> Config:
     return Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=read_seconds,
-        retries={"mode": "standard", "total_max_attempts": attempts},
+        retries={"mode": mode, "total_max_attempts": attempts},
         max_pool_connections=32,
         user_agent_extra="gpu-runbooks",
     )
 
 
 async def call(method: Callable[..., Answer], **parameters: Any) -> Answer:
-    """One call of a client's method. Raises `ApplicationError` for whatever is no answer."""
-    name = getattr(method, "__name__", "call")
+    """One read by a client's method.
+
+    Raises `ApplicationError` for whatever is no answer: AWS (worth a retry) where nothing was learned, which
+    never is a state of the object, and a refusal for what a retry would not cure.
+    """
     try:
         return await asyncio.to_thread(method, **parameters)
-    except (ClientError, BotoCoreError) as error:
-        raise translated(error, name) from error
+    except NO_ANSWER as error:
+        raise translated(error, _what(method, parameters), acts=False) from error
 
 
-def translated(error: ClientError | BotoCoreError, name: str) -> ApplicationError:
-    """What a failed call means to the workflow. An error never is a state of the instance."""
-    if isinstance(error, ParamValidationError):
-        return errors.refusal(errors.BAD_INPUT, f"{name}: {error}")
-    code = code_of(error)
-    if code in NOT_PERMITTED:
-        return errors.refusal(
-            errors.FORBIDDEN, f"{error}. Permit it to the cloud worker's IAM role, or mend its credentials"
-        )
-    if code in MEANINGS:
-        return errors.refusal(MEANINGS[code], f"{name}: {error}")
-    return ApplicationError(f"{name}: {error}"[: errors.LONGEST_MESSAGE], type=errors.AWS)
+async def act(method: Callable[..., Answer], **parameters: Any) -> Answer:
+    """One call of a client's method that changes the world, sent once.
+
+    Raises as `call` does, but NOT_SENT (worth a retry, after another look) where it surely had no effect, so
+    that AWS means: nobody knows whether it had one.
+    """
+    try:
+        return await asyncio.to_thread(method, **parameters)
+    except NO_ANSWER as error:
+        raise translated(error, _what(method, parameters), acts=True) from error
 
 
-def code_of(error: BaseException | None) -> str:
-    """AWS's code of a refusal, such as `RequestLimitExceeded`; empty for all else."""
-    return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
+FOR_GOOD = {
+    Refusal.FORBIDDEN: (
+        errors.FORBIDDEN,
+        "Permit it to the cloud worker's IAM role (deploy/manifests/iam), or mend its credentials",
+    ),
+    Refusal.PROTECTED: (errors.PROTECTED, "Take the protection off the instance, or handle it by hand"),
+    Refusal.INVALID: (errors.BAD_INPUT, "It would be refused again: compare it with what AWS shows"),
+    Refusal.UNKNOWN_INSTANCE: (
+        errors.INSTANCE_UNKNOWN,
+        "Compare the node's provider id with EC2, in the account and region of the cloud worker",
+    ),
+    Refusal.NOT_RUNNING: (errors.INSTANCE_NOT_RUNNING, "Only a running instance can be asked this"),
+}
+FOR_NOW = {
+    Refusal.BUSY: "AWS was too busy for it: it is asked again later",
+    Refusal.EXPIRED: (
+        "The credentials were looked up anew for the next attempt. If it stays so, renew the cloud worker's "
+        "credentials and compare its clock"
+    ),
+    Refusal.UNREACHABLE: "It did not leave: check the way to AWS and where the credentials come from",
+}
+
+
+def translated(error: Exception, what: str, *, acts: bool) -> ApplicationError:
+    """What a failed call means to the workflow. An error never is a state of the object."""
+    meaning = meaning_of(error)
+    if meaning in FOR_GOOD:
+        error_type, next_step = FOR_GOOD[meaning]
+        return errors.refusal(error_type, f"{what}: {error}. {next_step}")
+    if meaning in FOR_NOW:
+        error_type = errors.NOT_SENT if acts else errors.AWS
+        message = f"{what}: {error}. {FOR_NOW[meaning]}"
+    else:
+        error_type = errors.AWS
+        message = f"{what}: {error}." + (" Nobody knows whether it took effect" if acts else "")
+    return ApplicationError(message[: errors.LONGEST_MESSAGE], type=error_type)
+
+
+def _what(method: Callable[..., Any], parameters: dict[str, Any]) -> str:
+    """The call in words: its method, and the objects that its parameters name."""
+    named = [
+        value
+        for given in parameters.values()
+        for value in (given if isinstance(given, list) else [given])
+        if isinstance(value, str)
+    ]
+    return f"{getattr(method, '__name__', 'call')} of {', '.join(named)}" if named else str(method.__name__)

@@ -9,9 +9,9 @@ from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 
 
-async def run(_settings: Settings, stop: asyncio.Event) -> None:
+async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Work on the queue `cloud` until `stop` is set."""
-    cloud = Cloud(Aws.connect())
+    cloud = Cloud(Aws.connect(settings.cluster))
     await run_worker(
         await connect(),
         stop,

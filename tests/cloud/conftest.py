@@ -1,27 +1,69 @@
 """Real boto3 against moto's server, with a fleet of one group, and a record of the calls that went out."""
 
+import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 from botocore.awsrequest import AWSResponse
+from botocore.client import BaseClient
 from botocore.exceptions import ReadTimeoutError
 from moto.server import ThreadedMotoServer
 
+from gpu_runbooks.activities import ec2
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import RebootInstance, ReplaceInstance
 from testbed.ports import free_port
 
+CLUSTER = "test"
+OWNED = {f"kubernetes.io/cluster/{CLUSTER}": "owned"}
 GROUP = "p5-nodes"
 TYPE = "p5.48xlarge"
 REGION = "us-west-2"
 ZONE = "us-west-2a"
 IMAGE = "ami-0123456789abcdef0"
+
+POLICY = Path(__file__).parents[2] / "deploy" / "manifests" / "iam" / "cloud-worker.json"
+LAST = "test_each_permitted_action_is_called"
+
+IAM_PREFIXES = {"ec2": "ec2", "auto-scaling": "autoscaling"}
+"""Prefix of an IAM action by the service as botocore's events name it."""
+
+
+def permitted_actions() -> set[str]:
+    """What the IAM policy of the cloud worker permits."""
+    actions: set[str] = set()
+    for statement in json.loads(POLICY.read_text())["Statement"]:
+        given = statement["Action"]
+        actions |= {given} if isinstance(given, str) else set(given)
+    return actions
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ask for the actions that nothing called once all has run."""
+    items.sort(key=lambda item: item.name == LAST)
+
+
+@pytest.fixture(scope="session")
+def called_actions() -> set[str]:
+    """IAM actions that the product called in all tests so far."""
+    return set()
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries at once: the pauses between them are botocore's affair, and ours are short here."""
+    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
+    monkeypatch.setattr("botocore.retries.bucket.TokenBucket.acquire", lambda *_, **__: True)
+    monkeypatch.setattr(ec2, "UNSURE_PAUSE", 0.01)
+    monkeypatch.setattr(ec2, "UNSURE_SECONDS", 0.1)
 
 
 @pytest.fixture(scope="session")
@@ -36,13 +78,15 @@ def moto_url() -> Iterator[str]:
 
 
 class Refusal(AWSResponse):
-    """An answer of EC2 that refuses, as it goes over the wire."""
+    """An answer that refuses, as it goes over the wire: EC2's words, or Auto Scaling's."""
 
-    def __init__(self, status: int, code: str) -> None:
+    def __init__(self, status: int, code: str, message: str, operation: str) -> None:
         super().__init__("", status, {}, None)
+        error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
         self._content = (
-            f"<Response><Errors><Error><Code>{code}</Code><Message>injected</Message></Error></Errors>"
-            "<RequestID>r</RequestID></Response>"
+            f"<ErrorResponse>{error}<RequestId>r</RequestId></ErrorResponse>"
+            if "AutoScaling" in operation
+            else f"<Response><Errors>{error}</Errors><RequestID>r</RequestID></Response>"
         ).encode()
 
     @property
@@ -59,18 +103,32 @@ class Wire:
     """Requests by operation, retries of the client included."""
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Parameters of the last call of an operation."""
+    actions: set[str] = field(default_factory=set)
+    """IAM actions that the product called: it does so from threads, and the tests' own calls do not."""
+    several: list[str] = field(default_factory=list)
+    """Operations that the product called about more than one instance."""
 
     def attach(self, aws: Aws) -> None:
-        for client in (aws.ec2, aws.ec2_once, aws.autoscaling, aws.autoscaling_once):
+        for client in clients_of(aws):
             client.meta.events.register("request-created", self._count)
             client.meta.events.register("provide-client-params", self._remember)
 
-    def refuse(self, client: Any, operation: str, *codes: str, status: int = 400, about: str = "") -> None:
+    def refuse(
+        self,
+        client: Any,
+        operation: str,
+        *codes: str,
+        status: int = 400,
+        about: str = "",
+        message: str = "injected",
+    ) -> None:
         """Answer the next calls (about an instance) with these codes; after them the real answer comes."""
         left = list(codes)
 
         def answer(request: Any, **_: Any) -> Refusal | None:
-            return Refusal(status, left.pop(0)) if left and about in str(request.body) else None
+            if not left or about not in str(request.body):
+                return None
+            return Refusal(status, left.pop(0), message, operation)
 
         client.meta.events.register(f"before-send.*.{operation}", answer)
 
@@ -91,10 +149,24 @@ class Wire:
         client.meta.events.register(f"after-call.*.{operation}", lambda parsed, **_: change(parsed))
 
     def _count(self, event_name: str, **_: Any) -> None:
-        self.sent[event_name.rsplit(".", 1)[-1]] += 1
+        _, service, operation = event_name.split(".")
+        self.sent[operation] += 1
+        if is_products_thread():
+            self.actions.add(f"{IAM_PREFIXES[service]}:{operation}")
 
     def _remember(self, event_name: str, params: dict[str, Any], **_: Any) -> None:
-        self.parameters[event_name.rsplit(".", 1)[-1]] = params
+        operation = event_name.rsplit(".", 1)[-1]
+        self.parameters[operation] = params
+        if is_products_thread() and len(params.get("InstanceIds", "1")) != 1:
+            self.several.append(operation)
+
+
+def is_products_thread() -> bool:
+    return threading.current_thread() is not threading.main_thread()
+
+
+def clients_of(aws: Aws) -> list[Any]:
+    return [client for client in vars(aws).values() if isinstance(client, BaseClient)]
 
 
 @pytest.fixture
@@ -103,8 +175,8 @@ def wire(moto_url: str) -> Wire:
 
 
 @pytest.fixture
-def aws(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
-    """The product's own clients, over an account that is empty."""
+def aws(wire: Wire, monkeypatch: pytest.MonkeyPatch, called_actions: set[str]) -> Iterator[Aws]:
+    """The product's own clients, over an account that is empty. It calls nothing but what IAM permits."""
     for name, value in {
         "AWS_ENDPOINT_URL": wire.url,
         "AWS_DEFAULT_REGION": REGION,
@@ -114,19 +186,27 @@ def aws(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
     }.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("AWS_PROFILE", raising=False)
-    made = Aws.connect()
+    made = Aws.connect(CLUSTER)
     wire.attach(made)
     yield made
-    for client in (made.ec2, made.ec2_once, made.autoscaling, made.autoscaling_once):
+    for client in clients_of(made):
         client.close()
     urlopen(Request(f"{wire.url}/moto-api/reset", method="POST")).close()
+    called_actions |= wire.actions
+    assert wire.actions <= permitted_actions(), "add it to the IAM policy, or do not call it"
+    assert not wire.several, "one instance a call"
 
 
 @pytest.fixture
 def fleet(aws: Aws, wire: Wire) -> list[NodeIdentity]:
     """Four nodes of a group that can neither grow nor shrink."""
     aws.ec2.create_launch_template(
-        LaunchTemplateName=GROUP, LaunchTemplateData={"ImageId": IMAGE, "InstanceType": TYPE}
+        LaunchTemplateName=GROUP,
+        LaunchTemplateData={
+            "ImageId": IMAGE,
+            "InstanceType": TYPE,
+            "TagSpecifications": [{"ResourceType": "instance", "Tags": in_aws(OWNED)}],
+        },
     )
     aws.autoscaling.create_auto_scaling_group(
         AutoScalingGroupName=GROUP,
@@ -152,9 +232,11 @@ def capacity(aws: Aws) -> int:
     return int(group["AutoScalingGroups"][0]["DesiredCapacity"])
 
 
-def launch_alone(aws: Aws, tags: dict[str, str] | None = None) -> NodeIdentity:
+def launch_alone(
+    aws: Aws, tags: dict[str, str] | None = None, *, owner: dict[str, str] = OWNED
+) -> NodeIdentity:
     """A node whose instance no group owns."""
-    pairs = [{"Key": key, "Value": value} for key, value in (tags or {}).items()]
+    pairs = in_aws(owner | (tags or {}))
     launched = aws.ec2.run_instances(
         ImageId=IMAGE,
         InstanceType=TYPE,
@@ -164,6 +246,10 @@ def launch_alone(aws: Aws, tags: dict[str, str] | None = None) -> NodeIdentity:
         TagSpecifications=[{"ResourceType": "instance", "Tags": pairs}] if pairs else [],
     )
     return identity(launched["Instances"][0]["InstanceId"])
+
+
+def in_aws(tags: dict[str, str]) -> list[Any]:
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
 
 
 def identity(instance_id: str, **changes: str) -> NodeIdentity:

@@ -15,12 +15,6 @@ def node(fleet: list[NodeIdentity]) -> NodeIdentity:
     return fleet[0]
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client's own retries at once: their pauses are botocore's affair."""
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-
-
 async def test_a_running_instance_is_rebooted_once(aws: Aws, wire: Wire, node: NodeIdentity) -> None:
     requested = await Cloud(aws).reboot_instance(reboot_of(node))
 

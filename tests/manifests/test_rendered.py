@@ -1,7 +1,6 @@
 """A manifest says nothing that the product does not know: images, roles, variables, references, order."""
 
 import json
-import re
 
 import pytest
 from manifests.conftest import MANIFESTS
@@ -184,28 +183,6 @@ def test_the_agent_is_confined_before_it_has_rights(rendered):
         index for index, kind in enumerate(kinds) if kind in {"RoleBinding", "ClusterRoleBinding"}
     )
     assert kinds.index("CustomResourceDefinition") < last_confinement < first_right
-
-
-def test_cloud_rights_are_bound_to_the_cluster():
-    policy = json.loads((MANIFESTS / "iam" / "cloud-worker.json").read_text())
-    allowed = {}
-    for statement in policy["Statement"]:
-        assert statement["Effect"] == "Allow"
-        actions = statement["Action"]
-        for action in [actions] if isinstance(actions, str) else actions:
-            allowed[action] = statement
-    assert set(allowed) == {
-        "ec2:DescribeInstances",
-        "ec2:RebootInstances",
-        "autoscaling:DescribeAutoScalingGroups",
-        "autoscaling:DescribeAutoScalingInstances",
-        "autoscaling:TerminateInstanceInAutoScalingGroup",
-    }
-    for action, statement in allowed.items():
-        if not re.fullmatch(r"\w+:Describe\w+", action):
-            assert statement["Resource"] != "*"
-            (tags,) = statement["Condition"].values()
-            assert tags == {"aws:ResourceTag/kubernetes.io/cluster/CLUSTER": "owned"}
 
 
 def test_the_evidence_writer_may_write_below_its_prefix_and_nothing_else():

@@ -1,0 +1,42 @@
+"""Scheduled events of an EC2 instance: what AWS is going to do to it or to its host."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+RETIRING = frozenset({"instance-retirement", "instance-stop"})
+"""Event codes by which the instance leaves its host for good: it is stopped, or terminated. The others
+(instance-reboot, system-reboot, system-maintenance) leave the machine where it is, or bring it back."""
+
+OVER = ("[completed]", "[canceled]", "[cancelled]")
+"""How the description of an event begins that EC2 still lists for up to a week after its end."""
+
+LONGEST_DESCRIPTION = 200
+
+
+@dataclass(frozen=True)
+class ScheduledEvent:
+    """An event that is still to come, or under way."""
+
+    code: str
+    words: str
+
+    @property
+    def retires(self) -> bool:
+        return self.code in RETIRING
+
+
+def pending_events(events: Iterable[Mapping[str, Any]]) -> list[ScheduledEvent]:
+    """Of the events in an answer of DescribeInstanceStatus those not over, what takes the machine first."""
+    pending = []
+    for event in events:
+        code, description = str(event.get("Code", "")), str(event.get("Description", "")).strip()
+        if not description.lower().startswith(OVER):
+            words = f"{code}: {description[:LONGEST_DESCRIPTION]}{_when(event.get('NotBefore'))}"
+            pending.append(ScheduledEvent(code=code, words=words))
+    return sorted(pending, key=lambda event: not event.retires)
+
+
+def _when(not_before: datetime | None) -> str:
+    return f", not before {not_before.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if not_before else ""
