@@ -66,14 +66,18 @@ def test_each_object_has_its_namespace(rendered):
     unconfined = {"Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"}
     unconfined |= {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     moved = {("Role", "cluster-worker"), ("RoleBinding", "cluster-worker")}
-    in_tests = set()
+    of_nodes = {(kind, "gpu-runbooks-cluster-worker") for kind in ("Role", "RoleBinding")}
+    in_tests, in_default = set(), set()
     for each in rendered:
         kind, metadata = each["kind"], each["metadata"]
         if kind not in unconfined and metadata["namespace"] == Settings().test_namespace:
             in_tests.add((kind, metadata["name"]))
+        elif kind not in unconfined and metadata["namespace"] == "default":
+            in_default.add((kind, metadata["name"]))
         elif kind not in unconfined:
             assert metadata["namespace"] == Settings().namespace
     assert in_tests == moved, "nothing but the rights over test pods lies beside them"
+    assert in_default == of_nodes, "nothing but the right to the events of Nodes lies with them"
     levels = {
         name: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
         for name, each in named(rendered, "Namespace").items()
