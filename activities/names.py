@@ -10,6 +10,9 @@ BLOCK_TAINT = f"{PREFIX}/remediation"
 BLOCK_ANNOTATION = f"{PREFIX}/block"
 """Marker of the block on a Node: JSON of `model.node.BlockMarker`, with what was there before."""
 
+PAUSED_SERVICES_ANNOTATION = f"{PREFIX}/paused-gpu-services"
+"""On a Node whose GPU services we stopped: JSON of `gpu_service_labels.PauseMarker`."""
+
 REPLACES_ANNOTATION = f"{PREFIX}/replaces"
 """On the Node of a replacement: the incident that claimed it, set by compare-and-swap."""
 
@@ -39,6 +42,17 @@ REMEDIATION_QUEUE = "remediation"
 TEMPORAL_QUEUE = "temporal"
 CLUSTER_QUEUE = "cluster"
 CLOUD_QUEUE = "cloud"
+
+RUNBOOKS = (
+    "NodeRemediation",
+    "DrainNode",
+    "ResetGpu",
+    "RebootNode",
+    "ReplaceNode",
+    "ValidateNode",
+    "ReturnNode",
+)
+"""Workflow types of an incident."""
 
 
 def incident_id(cluster: str, node: str) -> str:
