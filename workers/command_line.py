@@ -1,4 +1,4 @@
-"""The command `gpu-runbooks`: one subcommand per role, and a check of the policy file."""
+"""The command `gpu-runbooks`: a subcommand per role, a check of the policy file, a report on hardware."""
 
 import argparse
 import asyncio
@@ -8,9 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workflows.policy_fields import Duration
 
 ROLES = {
     "intake": ("intake", "take in alerts and start incidents"),
@@ -31,8 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             from gpu_runbooks.workers.policy_check import check_policy  # noqa: PLC0415 - no role needs it
 
             sys.stdout.write(check_policy(asked.file) + "\n")
+        elif asked.command == "lemons":
+            asyncio.run(_lemons(asked.since, as_json=asked.json))
         else:
             asyncio.run(_run(ROLES[asked.command][0], Settings()))
+    except KeyboardInterrupt:
+        _exit(130)
     except (ValueError, OSError, RuntimeError) as error:
         sys.stderr.write(f"gpu-runbooks {asked.command}: {error}\n")
         _exit(1)
@@ -48,6 +56,11 @@ def _parser() -> argparse.ArgumentParser:
         "check-policy", help="check a policy file and say which pools and ladders it has"
     )
     check.add_argument("file", type=Path)
+    lemons = commands.add_parser("lemons", help="list the hardware that incidents repaired, most often first")
+    lemons.add_argument(
+        "--since", type=_duration, default="30d", help="how far back, such as 36h or 90d (default: 30d)"
+    )
+    lemons.add_argument("--json", action="store_true", help="print all that is known, as JSON")
     return parser
 
 
@@ -58,6 +71,22 @@ async def _run(module: str, settings: Settings) -> None:
         loop.add_signal_handler(caught, stop.set)
     role = importlib.import_module(f"gpu_runbooks.workers.{module}")
     await role.run(settings, stop)
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return TypeAdapter(Duration).validate_python(text)
+    except ValidationError:
+        message = f"write a duration with units, such as 36h or 30d; not {text!r}"
+        raise argparse.ArgumentTypeError(message) from None
+
+
+async def _lemons(since: timedelta, *, as_json: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415 - no role needs these
+
+    from gpu_runbooks.workers.lemons_report import report  # noqa: PLC0415
+
+    await report(since, as_json=as_json, out=Console(), err=Console(stderr=True))
 
 
 def _exit(status: int) -> None:

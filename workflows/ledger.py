@@ -162,9 +162,11 @@ def unknown_past(history: HardwareHistory, policy: RepeatPolicy, now: datetime) 
 
 
 def window_in_words(window: timedelta) -> str:
-    """`7 days`, `36 hours`."""
-    hours = window / timedelta(hours=1)
-    return f"{hours / 24:g} days" if hours >= 48 and hours % 24 == 0 else f"{hours:g} hours"
+    """`7 days`, `36 hours`, `30 minutes`."""
+    for unit, length in (("days", timedelta(days=1)), ("hours", timedelta(hours=1))):
+        if window >= 2 * length and not window % length:
+            return f"{window // length} {unit}"
+    return f"{window // timedelta(minutes=1)} minutes"
 
 
 def _recent(repairs: Sequence[PastRepair], policy: RepeatPolicy, now: datetime) -> Iterator[PastRepair]:

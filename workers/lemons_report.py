@@ -1,0 +1,151 @@
+"""`gpu-runbooks lemons`: which machines and GPUs were repaired how often, from Temporal's list."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from gpu_runbooks.activities.ledger import RecordedRun, recorded_runs, retention
+from gpu_runbooks.workers.lemons import Lemon, lemons
+from gpu_runbooks.workers.temporal_connection import connect
+from gpu_runbooks.workflows.ledger import window_in_words
+
+LONGEST_NAME = 40
+"""Characters of a GPU's UUID: a name that can be copied is on one line."""
+
+QUIET = 3.0
+"""Seconds without a word."""
+
+
+async def report(since: timedelta, *, as_json: bool, out: Console, err: Console) -> None:
+    """Print the report. Raises `RuntimeError` and `ValueError` where Temporal cannot be asked."""
+    start = datetime.now(UTC) - since
+    runs: list[RecordedRun] = []
+    async with _progress(err, lambda: f"reading incidents from Temporal, {len(runs)} runs so far"):
+        client = await connect(lazy=True)
+        try:
+            kept = await retention(client)
+            async for run in recorded_runs(client, start):
+                runs.append(run)  # noqa: PERF401 - the progress counts them
+        except (RPCError, RuntimeError) as error:
+            raise RuntimeError(_unanswered(client, error)) from error
+    found = lemons(runs, start)
+    known_since = max(start, datetime.now(UTC) - kept)
+    if as_json:
+        content = {
+            "since": start.isoformat(),
+            "complete_since": known_since.isoformat(),
+            "hardware": [{**asdict(each), "last": each.last.isoformat()} for each in found],
+        }
+        out.file.write(json.dumps(content, indent=2) + "\n")
+    elif out.is_terminal:
+        shown = _table(found, since) if found else f"Nothing was repaired in {window_in_words(since)}."
+        out.print(shown, highlight=False)
+    else:
+        out.file.writelines(f"{_line(each)}\n" for each in found)
+    if kept < since:
+        err.print(
+            f"The namespace {client.namespace} keeps closed incidents for {window_in_words(kept)}: what was "
+            "repaired before is not in this list.",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
+    unread = sum(run.repairs is None for run in runs)
+    if unread:
+        err.print(
+            f"The memos of {unread} runs cannot be read: their repairs are not in this list.", highlight=False
+        )
+
+
+def _unanswered(client: Client, error: RPCError | RuntimeError) -> str:
+    where = f"Temporal at {client.service_client.config.target_host}, namespace {client.namespace}"
+    if not isinstance(error, RPCError):
+        return f"{where}, cannot be reached: {error}. Is TEMPORAL_ADDRESS right, and does the server run?"
+    if "RunbookHardware" in error.message:
+        return (
+            f"{where}, has no search attribute RunbookHardware: no controller of gpu-runbooks has run there. "
+            "Is TEMPORAL_NAMESPACE right?"
+        )
+    return f"{where}, refused ({error.status.name}): {error.message}"
+
+
+@asynccontextmanager
+async def _progress(console: Console, text: Callable[[], str]) -> AsyncIterator[None]:
+    """Say what takes so long, once it does."""
+
+    async def show() -> None:
+        await asyncio.sleep(QUIET)
+        if not console.is_terminal:
+            console.print(f"{text()} ...", markup=False, soft_wrap=True)
+            return
+        with console.status(text()) as status:
+            while True:
+                await asyncio.sleep(0.5)
+                status.update(text())
+
+    showing = asyncio.create_task(show())
+    try:
+        yield
+    finally:
+        showing.cancel()
+        with suppress(asyncio.CancelledError):
+            await showing
+
+
+def _table(found: list[Lemon], since: timedelta) -> Table:
+    table = Table(
+        title=f"Hardware repaired in {window_in_words(since)}, most incidents first",
+        title_justify="left",
+        box=SIMPLE,
+        padding=(0, 1, 0, 0),
+    )
+    table.add_column("hardware", overflow="fold", min_width=LONGEST_NAME)
+    for name in ("incidents", "resets", "reboots", "replaced", "unproven"):
+        table.add_column(name, justify="right")
+    table.add_column("last repair")
+    table.add_column("outcome", overflow="fold")
+    for each in found:
+        counts = (each.incidents, each.resets, each.reboots, each.replacements)
+        table.add_row(
+            _hardware(each),
+            *map(str, counts),
+            Text(str(each.unproven), style="yellow" if each.unproven else ""),
+            f"{each.last_rung}\n{each.last:%Y-%m-%d %H:%M}Z",
+            Text(each.outcome),
+        )
+    return table
+
+
+def _hardware(lemon: Lemon) -> Text:
+    offends = "bold red" if lemon.came_back else "bold" if lemon.incidents > 1 else ""
+    lines = Text("\n").join(Text(name, style=offends) for name in lemon.instances or lemon.gpus)
+    lines.append(f"\n{lemon.nodes[0]}", style="dim")
+    if lemon.came_back:
+        lines.append("\ncame back under another instance id", style="red")
+    for gpu, count in lemon.resets_of_gpus.items():
+        if lemon.instances:
+            lines.append(f"\n{gpu}", style="yellow" if count > 1 else "dim")
+        lines.append(f"\nreset {count}x", style="yellow" if count > 1 else "dim")
+    return lines
+
+
+def _line(lemon: Lemon) -> str:
+    resets = ",".join(f"{gpu}:{count}" for gpu, count in lemon.resets_of_gpus.items())
+    return (
+        f"{','.join(lemon.instances or lemon.gpus or lemon.serials)} incidents={lemon.incidents} "
+        f"resets={lemon.resets} reboots={lemon.reboots} replacements={lemon.replacements} "
+        f"unproven={lemon.unproven} last={lemon.last_rung}@{lemon.last:%Y-%m-%dT%H:%M:%SZ} "
+        f"outcome={lemon.outcome.replace(' ', '')} incident={lemon.last_incident} "
+        f"gpus={','.join(lemon.gpus)} serials={','.join(lemon.serials)} boards={','.join(lemon.boards)} "
+        f"gpu_resets={resets}"
+    )
