@@ -98,7 +98,7 @@ class Machine:
                     remap_pending=0,
                     pids=(),
                     graphics_pids=(),
-                    persistence=0,
+                    persistence=1,  # its daemon sets it at each boot
                     instances=(),
                 )
                 for gpu in state.gpus

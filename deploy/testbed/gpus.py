@@ -122,7 +122,7 @@ class GpuState:
     """0 not supported, 1 not started, 2 in progress, 3 completed."""
     virtualization: int | Refuses = 1
     """1 passed through whole, 2 a vGPU."""
-    persistence: int | Refuses = 0
+    persistence: int | Refuses = 1
     mig: int | Refuses = 0
     instances: tuple[GpuInstance, ...] | Refuses = ()
     create_instance: int | Refuses = 0

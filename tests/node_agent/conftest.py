@@ -57,6 +57,13 @@ def proc(tmp_path):
 
 
 @pytest.fixture
+def kernel_log(tmp_path):
+    path = tmp_path / "kmsg"
+    path.touch()
+    return path
+
+
+@pytest.fixture
 def boot_id_file(tmp_path):
     path = tmp_path / "boot_id"
     path.write_text("boot-1\n")

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from contextlib import asynccontextmanager
+from urllib.parse import quote
 
 import pytest
 from node_agent.cluster import TASKS, agent_node, condition, create_task, delete, end_of, phase, until
@@ -35,7 +36,7 @@ async def own(control_plane, admin):
 
 
 @pytest.fixture
-def start(own, state, sysfs, proc, boot_id_file):
+def start(own, state, sysfs, proc, boot_id_file, kernel_log):
     """Starts an agent as a cluster would, with the library found by its name; it is gone with the context."""
     boot_id_file.write_text(own.boot_id)
     variables = {
@@ -45,6 +46,7 @@ def start(own, state, sysfs, proc, boot_id_file):
         "GPU_RUNBOOKS_NODE_NAME": own.name,
         "GPU_RUNBOOKS_SYSFS": str(sysfs),
         "GPU_RUNBOOKS_PROC": str(proc),
+        "GPU_RUNBOOKS_KERNEL_LOG": str(kernel_log),
         "GPU_RUNBOOKS_BOOT_ID_FILE": str(boot_id_file),
     }
 
@@ -61,9 +63,10 @@ def start(own, state, sysfs, proc, boot_id_file):
     return started
 
 
-async def test_killed_in_a_reset_it_does_not_reset_again(admin, own, start, state):
+async def test_killed_in_a_reset_it_does_not_reset_again(admin, own, start, state, kernel_log):
     change_gpu(state, 3, recovery_action=1)
     change_node(state, reset=ResetAnswer.HANG)
+    incident = f"incident={quote(f'node/test/{own.name}', '/')}"
     async with start() as first:
         task = await create_task(admin, own, gpuUUID=healthy_gpus()[3].uuid)
         running = f"metadata.name={task['metadata']['name']}"
@@ -81,6 +84,12 @@ async def test_killed_in_a_reset_it_does_not_reset_again(admin, own, start, stat
     assert status["phase"] == "Succeeded"
     assert "an earlier start of this agent began the reset" in status["message"]
     assert read_state(state).resets == 1
+    assert read_state(state).gpus[3].persistence == 1
+    before, after = kernel_log.read_text().splitlines()
+    assert "phase=before" in before
+    assert "phase=after" in after
+    assert incident in before
+    assert incident in after
     await delete(admin, f"{TASKS}/{task['metadata']['name']}")
 
 

@@ -50,7 +50,7 @@ def kernel_log(tmp_path):
 
 
 @pytest.fixture
-def start(control_plane, own, nvml, boot_id_file, kernel_log):
+def start(control_plane, own, nvml, boot_id_file, kernel_log, proc):
     """Starts the task loop of an agent; it ends with the context."""
     boot_id_file.write_text(own.boot_id)
     probe = Probe(nvml, limit=2)
@@ -64,7 +64,7 @@ def start(control_plane, own, nvml, boot_id_file, kernel_log):
                 node=own.name,
                 boot_id_file=boot_id_file,
                 probe=probe,
-                resetter=Resetter(probe, ResetTool()),
+                resetter=Resetter(probe, ResetTool(), proc=proc, kernel_log=kernel_log),
                 collector=Collector(kernel_log, dcgm),
                 init=Init(Path("/proc"), init_pid),
             )

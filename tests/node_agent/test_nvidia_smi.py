@@ -7,41 +7,122 @@ from pathlib import Path
 
 import pytest
 
-from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, classify
+from gpu_runbooks.activities.model.node_task import ResetOutcome
+from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool, classify, reset_some
 from gpu_runbooks.workers.node_agent.tool import ToolAnswer
 
+SUCCESS = "GPU 00000000:53:00.0 was successfully reset.\nAll done."
 IN_USE = """The following GPUs could not be reset:
   GPU 00000000:53:00.0: In use by another client
 
 1 device is currently being used by one or more other processes (e.g. Fabric Manager, CUDA application)."""
-SUCCESS = "GPU 00000000:53:00.0 was successfully reset.\nAll done."
+PEERS = """The following GPUs are connected by NVLink and must be reset in the same command:
+  GPU 00000000:64:00.0"""
+LOST = "Unable to determine the device handle for GPU 0000:53:00.0: GPU is lost. Reboot."
+DAMAGED = "WARNING: infoROM is corrupted at gpu 0000:53:00.0"
 
 
 @pytest.mark.parametrize(
     ("exit_code", "output", "outcome"),
     [
-        (0, SUCCESS, Outcome.DONE),
-        (0, "", Outcome.DONE),
-        (255, IN_USE, Outcome.BUSY),
-        (0, "GPU 00000000:53:00.0 is currently in use by another process.", Outcome.BUSY),
-        (0, SUCCESS + "\n" + IN_USE, Outcome.BUSY),
-        (3, "Resetting GPU 00000000:53:00.0 is not supported.", Outcome.UNSUPPORTED),
-        (3, "", Outcome.UNSUPPORTED),
-        (15, "", Outcome.LOST),
+        (0, SUCCESS, ResetOutcome.DONE),
+        (0, "", ResetOutcome.DONE),
+        (0, "All done.", ResetOutcome.DONE),
+        (255, IN_USE, ResetOutcome.BUSY),
+        (0, "GPU 00000000:53:00.0 is currently in use by another process.", ResetOutcome.BUSY),
+        (3, "Resetting GPU 00000000:53:00.0 is not supported.", ResetOutcome.UNSUPPORTED),
+        (3, "", ResetOutcome.UNSUPPORTED),
         (
             255,
-            "Unable to determine the device handle for GPU 0000:53:00.0: GPU is lost. Reboot the system.",
-            Outcome.LOST,
+            "GPU Reset couldn't run because GPU 0 is the primary GPU.",
+            ResetOutcome.UNSUPPORTED,
         ),
-        (6, "No devices were found", Outcome.LOST),
-        (255, "Unknown Error", Outcome.UNKNOWN),
-        (127, "nvidia-smi cannot be started", Outcome.UNKNOWN),
-        (-9, "", Outcome.UNKNOWN),
-        (None, SUCCESS, Outcome.UNRESPONSIVE),
+        (255, PEERS, ResetOutcome.NEEDS_PEERS),
+        (1, "All NVLink peers of GPU 0 have to be included in the reset.", ResetOutcome.NEEDS_PEERS),
+        (15, "", ResetOutcome.LOST),
+        (255, LOST, ResetOutcome.LOST),
+        (255, "GPU 00000000:53:00.0 has fallen off the bus.", ResetOutcome.LOST),
+        (6, "No devices were found", ResetOutcome.LOST),
+        (None, SUCCESS, ResetOutcome.UNRESPONSIVE),
+        (None, IN_USE, ResetOutcome.UNRESPONSIVE),
     ],
 )
 def test_the_text_beats_the_exit_code_and_silence_beats_both(exit_code, output, outcome):
     assert classify(ToolAnswer(exit_code, output)) is outcome
+
+
+@pytest.mark.parametrize("exit_code", [0, 1, 3, 15, 255])
+@pytest.mark.parametrize(
+    "output",
+    [
+        "Unable to reset this GPU because it's being used by some other process.\nTerminating early.",
+        "Please first kill all processes using this GPU, and then try to reset the GPU again.",
+        "GPU 00000000:53:00.0: Device or resource busy",
+        "Could not reset GPU 0: the GPU is still busy",
+        "GPU 0 is being held open by pid 812",
+        "GPU 0 is used by another application",
+        "GPU 0 wird von einem anderen Prozess verwendet.",
+        "Le GPU 0 est en cours d'utilisation par un autre processus.",
+        "La GPU 0 está siendo utilizada por otro proceso.",
+        "GPU 00000000:53:00.0: 正在被另一个客户端使用",
+        "GPU 0 は別のプロセスで使用されています。",
+    ],
+)
+def test_busy_is_busy_in_any_words(exit_code, output):
+    assert classify(ToolAnswer(exit_code, output)) is ResetOutcome.BUSY
+
+
+@pytest.mark.parametrize(
+    ("output", "outcome"),
+    [
+        (f"{SUCCESS}\n{IN_USE}", ResetOutcome.BUSY),
+        (f"{SUCCESS}\n{LOST}", ResetOutcome.LOST),
+        (f"{IN_USE}\n{LOST}", ResetOutcome.LOST),
+        (f"{IN_USE}\n{PEERS}", ResetOutcome.NEEDS_PEERS),
+        (f"{IN_USE}\nResetting GPU 1 is not supported.", ResetOutcome.UNSUPPORTED),
+        (f"{SUCCESS}\nGPU 1: Unknown Error", ResetOutcome.UNKNOWN),
+    ],
+)
+@pytest.mark.parametrize("exit_code", [0, 255])
+def test_of_several_gpus_the_one_that_fared_worst_decides(exit_code, output, outcome):
+    assert classify(ToolAnswer(exit_code, output)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output"),
+    [
+        (255, ""),
+        (255, "Unknown Error"),
+        (255, SUCCESS),
+        (0, "Unable to reset GPU 0."),
+        (0, "GPU 0 was not successfully reset."),
+        (4, "Insufficient Permissions"),
+        (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."),
+        (9, ""),
+        (10, "Interrupt Request Issue"),
+        (10, ""),
+        (14, DAMAGED),
+        (14, ""),
+        (127, "nvidia-smi cannot be started"),
+        (-9, ""),
+        (-11, SUCCESS),
+        (255, "The GPU is not in use but could not be reset."),
+    ],
+)
+def test_what_is_not_clear_is_unknown(exit_code, output):
+    assert classify(ToolAnswer(exit_code, output)) is ResetOutcome.UNKNOWN
+
+
+def test_a_damaged_inforom_is_a_warning_and_does_not_undo_the_reset():
+    assert classify(ToolAnswer(14, f"{DAMAGED}\n{SUCCESS}")) is ResetOutcome.DONE
+    unsupported = "Warning: persistence mode is not supported on this device."
+    assert classify(ToolAnswer(0, f"{unsupported}\n{SUCCESS}")) is ResetOutcome.DONE
+
+
+def test_a_reset_of_some_is_seen_among_other_words():
+    assert reset_some(ToolAnswer(255, f"{SUCCESS}\n{IN_USE}"))
+    assert not reset_some(ToolAnswer(255, IN_USE))
+    assert not reset_some(ToolAnswer(255, "GPU 0 could not be successfully reset"))
 
 
 def shell(script):
@@ -60,7 +141,7 @@ async def test_all_gpus_need_no_name():
 
 async def test_a_tool_that_is_not_there_is_an_answer_too():
     answer = await ResetTool(["/nowhere/nvidia-smi"]).reset([], 10)
-    assert classify(answer) is Outcome.UNKNOWN
+    assert classify(answer) is ResetOutcome.UNKNOWN
     assert "/nowhere/nvidia-smi" in answer.output
 
 

@@ -4,22 +4,37 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, write_status
+from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, phase, until, write_status
 
 from gpu_runbooks.activities.model.node_task import HardwareFacts
 from gpu_runbooks.workers.node_agent.collection import Collector
+from gpu_runbooks.workers.node_agent.device_settings import read_settings
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reboot import Init
-from gpu_runbooks.workers.node_agent.reset import Resetter
+from gpu_runbooks.workers.node_agent.reset import Limits, Resetter
 from gpu_runbooks.workers.node_agent.tasks import TaskLoop
 from testbed.control_plane import NAMESPACE
 from testbed.gpu_processes import hold
-from testbed.gpus import ResetAnswer, change_gpu, change_node, healthy_gpus, read_state
+from testbed.gpus import (
+    GpuInstance,
+    Part,
+    Refuses,
+    ResetAnswer,
+    change_gpu,
+    change_node,
+    healthy_gpus,
+    read_state,
+)
 
 SICK = 3
 POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
 UUID = healthy_gpus()[SICK].uuid
+LIMITS = Limits(tool=3, shortest=0, release=0, settle=0, pause=0.05, before_retry=0)
+GEOMETRY = (
+    GpuInstance(Part(9, 0, 4), (Part(0, 0, 1), Part(1, 1, 2))),
+    GpuInstance(Part(14, 4, 2), (Part(1, 0, 2),)),
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +49,7 @@ def probe(nvml):
 
 
 @pytest.fixture
-def start(control_plane, own, probe, boot_id_file, proc):
+def start(control_plane, own, probe, boot_id_file, proc, kernel_log):
     """Starts the task loop of an agent; it ends with the context."""
     boot_id_file.write_text(own.boot_id)
 
@@ -47,7 +62,7 @@ def start(control_plane, own, probe, boot_id_file, proc):
                 node=own.name,
                 boot_id_file=boot_id_file,
                 probe=probe,
-                resetter=Resetter(probe, ResetTool(), reset_limit=3, settle_limit=0),
+                resetter=Resetter(probe, ResetTool(), proc=proc, kernel_log=kernel_log, limits=LIMITS),
                 collector=Collector(proc / "no-kernel-log", ""),
                 init=Init(proc),
             )
@@ -76,25 +91,29 @@ async def test_a_reset_ends_with_proof_and_facts(admin, own, start, state):
     facts = HardwareFacts.model_validate(status["facts"])
     assert facts.boot_id == own.boot_id
     assert (facts.gpus[SICK].recovery_action, facts.gpus[SICK].ecc_uncorrected) == (0, 0)
+    assert status["outcome"] == "done"
     assert read_state(state).resets == 1
+    assert [gpu.persistence for gpu in read_state(state).gpus] == [1] * 8
 
 
 @pytest.mark.parametrize(
-    ("answer", "word"),
+    ("answer", "word", "calls"),
     [
-        (ResetAnswer.BUSY, "busy"),
-        (ResetAnswer.NOTHING, "unverified"),
-        (ResetAnswer.HANG, "driver-unresponsive"),
+        (ResetAnswer.BUSY, "busy", 2),
+        (ResetAnswer.NEEDS_PEERS, "needs-peers", 1),
+        (ResetAnswer.NOTHING, "unverified", 1),
+        (ResetAnswer.HANG, "driver-unresponsive", 1),
     ],
 )
-async def test_a_reset_without_effect_fails_with_its_class(admin, own, start, state, answer, word):
+async def test_a_reset_without_effect_fails_with_its_class(admin, own, start, state, answer, word, calls):
     change_gpu(state, SICK, recovery_action=1)
     change_node(state, reset=answer)
     async with start():
         status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
     assert status["phase"] == "Failed"
     assert status["message"].startswith(word)
-    assert read_state(state).resets == 1
+    assert status["outcome"] == word
+    assert read_state(state).resets == calls
 
 
 async def test_a_validation_reports_all_that_was_measured(admin, own, start, nvml):
@@ -159,19 +178,51 @@ async def test_a_held_gpu_is_not_reset(admin, own, start, state):
     async with start():
         status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
     assert status["phase"] == "Failed"
-    assert status["message"].startswith("busy: 1 processes hold GPU 3")
+    assert status["message"].startswith(f"busy: GPU 3 ({UUID}) is held by pid 4711 (command unknown, no pod)")
+    assert status["outcome"] == "busy"
     assert read_state(state).resets == 0
+
+
+async def test_a_gpu_whose_settings_cannot_be_read_is_not_reset(admin, own, start, state):
+    change_gpu(state, SICK, recovery_action=1, mig=1, instances=Refuses(999))
+    async with start():
+        status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
+    assert status["outcome"] == "unverified"
+    assert "the MIG geometry" in status["message"]
+    assert "nothing was reset" in status["message"]
+    assert read_state(state).resets == 0
+
+
+async def test_what_has_to_be_restored_is_noted_before_the_reset(admin, own, start, state):
+    change_gpu(state, SICK, recovery_action=1, mig=1, instances=GEOMETRY)
+    change_node(state, reset=ResetAnswer.HANG)
+    async with start():
+        task = await create_task(admin, own, gpuUUID=UUID)
+        running = f"metadata.name={task['metadata']['name']}"
+        noted = (await until(admin, TASKS, running, lambda seen: phase(seen) == "Running"))["status"]
+        await end_of(admin, task)
+    (note,) = noted["restore"]
+    assert (note["uuid"], note["persistence"]) == (UUID, True)
+    assert note["mig"][1] == {
+        "profile": 14,
+        "start": 4,
+        "size": 2,
+        "compute": [{"profile": 1, "start": 0, "size": 2}],
+    }
 
 
 # --- a task that an earlier start of the agent began ----------------------------------------------------
 
 
-async def begun(admin, own, facts, kind="ResetGPU", **changes):
+async def begun(admin, own, facts, settings=(), kind="ResetGPU", **changes):
     """A task as an agent leaves it that dies after it wrote that it begins."""
     task = await create_task(admin, own, kind, **changes)
     status = {"phase": "Running", "startedAt": "2026-03-01T12:00:00Z"}
     if facts is not None:
         status["facts"] = facts.model_dump(mode="json", by_alias=True, exclude_none=True)
+    status["restore"] = [
+        setting.model_dump(mode="json", by_alias=True, exclude_none=True) for setting in settings
+    ]
     return await write_status(admin, task, status)
 
 
@@ -206,14 +257,29 @@ async def test_a_begun_reset_that_nothing_can_show_is_no_success(admin, own, sta
     assert read_state(state).resets == 0
 
 
+async def test_what_a_begun_reset_took_is_restored_even_late(admin, own, start, state, nvml, kernel_log):
+    change_gpu(state, SICK, recovery_action=1, mig=1, instances=GEOMETRY)
+    settings = nvml.within(lambda: read_settings([UUID]))
+    late = {"startDeadline": "2026-03-01T12:00:00Z", "deadline": "2026-03-01T12:10:00Z"}
+    task = await begun(admin, own, nvml.measure().facts, settings, gpuUUID=UUID, **late)
+    change_gpu(state, SICK, recovery_action=0, persistence=0, instances=())
+    async with start():
+        status = await end_of(admin, task)
+    assert status["outcome"] == "done"
+    restored = read_state(state)
+    assert (restored.gpus[SICK].persistence, restored.gpus[SICK].instances) == (1, GEOMETRY)
+    assert restored.resets == 0
+    assert "phase=after" in kernel_log.read_text()
+
+
 async def test_a_begun_validation_is_done_again(admin, own, start):
-    task = await begun(admin, own, None, "Measure")
+    task = await begun(admin, own, None, kind="Measure")
     async with start():
         assert (await end_of(admin, task))["phase"] == "Succeeded"
 
 
 async def test_unknown_facts_replace_those_of_before(admin, own, start, sysfs, nvml):
-    task = await begun(admin, own, nvml.measure().facts, "Measure")
+    task = await begun(admin, own, nvml.measure().facts, kind="Measure")
     sysfs.rename(sysfs.with_name("gone"))
     async with start():
         status = await end_of(admin, task)

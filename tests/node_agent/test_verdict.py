@@ -48,6 +48,8 @@ def node(first, count=8):
         ({"recovery_action": None}, "Unknown", "GPUUnanswered"),
         ({"ecc_uncorrected": None}, "Unknown", "GPUUnanswered"),
         ({"remap_pending": None, "remap_failed": None}, "Unknown", "GPUUnanswered"),
+        ({"remap_pending": None, "remap_failed": None, "mig_enabled": True}, "True", "GPUsHealthy"),
+        ({"recovery_action": None, "mig_enabled": True}, "Unknown", "GPUUnanswered"),
         ({"nvlinks_active": None, "nvlinks": None}, "Unknown", "GPUUnanswered"),
         ({"recovery_action": 2, "remap_pending": None}, "False", "RecoveryActionNeeded"),
     ],

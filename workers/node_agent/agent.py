@@ -30,7 +30,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             node=settings.node_name,
             boot_id_file=settings.boot_id_file,
             probe=probe,
-            resetter=Resetter(probe, ResetTool()),
+            resetter=Resetter(probe, ResetTool(), proc=settings.proc, kernel_log=settings.kernel_log),
             collector=Collector(settings.kernel_log, settings.dcgm_command),
             init=Init(settings.proc, settings.init_pid),
         )

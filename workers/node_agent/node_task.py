@@ -7,6 +7,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
+from gpu_runbooks.workers.node_agent.device_settings import DeviceSettings
 from gpu_runbooks.workers.node_agent.own_node import OwnNode
 
 LONGEST_MESSAGE = 4096
@@ -35,6 +36,8 @@ class Status(BaseModel):
     phase: Literal["Running", "Succeeded", "Failed"] | None = None
     facts: HardwareFacts | None = None
     """Of a task that is Running: what was measured before it acted."""
+    restore: tuple[DeviceSettings, ...] = ()
+    """Of a reset: what has to be as it was afterwards."""
 
 
 class NodeTask(BaseModel):
@@ -82,7 +85,8 @@ def objection(task: NodeTask, node: OwnNode, boot_id: str | None, now: datetime)
         return "this agent cannot read the boot id of its machine"
     if spec.boot_id != boot_id:
         return f"the task is for boot {spec.boot_id}, this is boot {boot_id}"
-    if now > spec.deadline:
+    if now > spec.deadline and not (task.begun and spec.kind is NodeTaskKind.RESET_GPU):
+        # What a reset took away is given back, however late.
         return f"the deadline {spec.deadline.isoformat()} has passed"
     if not task.begun and now > spec.start_deadline:
         return f"the task had to be started by {spec.start_deadline.isoformat()}"

@@ -6,13 +6,16 @@ Every call here can block for ever in a sick driver, so none is made from the ev
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pynvml
 
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
+from gpu_runbooks.workers.node_agent.device import Device, has_nvlinks, leads_to_switch, measure_device
 from gpu_runbooks.workers.node_agent.device_allocation import allocated_pods
+from gpu_runbooks.workers.node_agent.mig import mig_enabled
 from gpu_runbooks.workers.node_agent.pod_cgroups import UNKNOWN, holders
+from gpu_runbooks.workers.node_agent.reset_domain import FabricManager, reset_alone
 
 AMAZON_PCI_VENDOR = "0x1d0f"
 
@@ -28,6 +31,9 @@ CLEAR_REFUSALS = frozenset(
 """Answers of a driver in good order. After any other error the session is opened anew."""
 
 
+Answer = TypeVar("Answer")
+
+
 class DriverUnavailable(Exception):  # noqa: N818 - a state of the driver, more than an error of ours
     """The driver said nothing about any GPU."""
 
@@ -38,6 +44,8 @@ class Measurement:
 
     facts: HardwareFacts
     lost: tuple[int, ...] = ()
+    devices: tuple[Device, ...] = ()
+    """One for each GPU of the facts, in their order."""
 
 
 class Nvml:
@@ -54,27 +62,23 @@ class Nvml:
         self._open = False
         self._doubtful = False
         self._identities: tuple[tuple[str | None, str | None], ...] = ()
+        self._fabric_manager = FabricManager(proc)
 
     def measure(self) -> Measurement:
         """Ask for everything.
 
         Raises `DriverUnavailable` where NVML cannot be loaded or initialised, or does not count its GPUs.
         """
-        try:
-            if not self._open:
-                pynvml.nvmlInit()
-                self._open, self._doubtful = True, False
-            count = pynvml.nvmlDeviceGetCount()
-        except pynvml.NVMLError as error:
-            self.close()
-            raise DriverUnavailable(str(error)) from error
-        gpus, lost = [], []
+        count = self.within(pynvml.nvmlDeviceGetCount)
+        gpus, devices, lost = [], [], []
         for index in range(count):
             try:
-                gpus.append(self._measure_gpu(index))
+                gpu, device = self._measure_gpu(index)
             except pynvml.NVMLError_GpuIsLost:
                 lost.append(index)
-                gpus.append(self._lost_gpu(index, count))
+                gpu, device = self._lost_gpu(index, count), Device()
+            gpus.append(gpu)
+            devices.append(device)
         if not lost:
             self._identities = tuple((gpu.uuid, gpu.pci_address) for gpu in gpus)
         allocated = allocated_pods(self._kubelet)
@@ -89,7 +93,22 @@ class Nvml:
                 boot_id=read_boot_id(self._boot_id_file),
             ),
             tuple(lost),
+            tuple(devices),
         )
+
+    def within(self, question: Callable[[], Answer]) -> Answer:
+        """Ask NVML something in this session.
+
+        Raises `DriverUnavailable` where NVML cannot be loaded or initialised, or does not answer.
+        """
+        try:
+            if not self._open:
+                pynvml.nvmlInit()
+                self._open, self._doubtful = True, False
+            return question()
+        except pynvml.NVMLError as error:
+            self.close()
+            raise DriverUnavailable(str(error)) from error
 
     def close(self) -> None:
         """Let go of the devices. A driver that refuses even that has nothing left to hold."""
@@ -110,16 +129,16 @@ class Nvml:
             self._doubtful = self._doubtful or error.value not in CLEAR_REFUSALS
             return None
 
-    def _measure_gpu(self, index: int) -> GpuFacts:
+    def _measure_gpu(self, index: int) -> tuple[GpuFacts, Device]:
         handle = self._ask(pynvml.nvmlDeviceGetHandleByIndex, index)
         if handle is None:
-            return GpuFacts(index=index)
+            return GpuFacts(index=index), Device()
         pci = self._ask(pynvml.nvmlDeviceGetPciInfo, handle)
         remapped = self._ask(pynvml.nvmlDeviceGetRemappedRows, handle)
         pids = self._pids(handle)
         held_by = UNKNOWN if pids is None else holders(self._proc, pids)
         links = self._links(handle)
-        return GpuFacts(
+        facts = GpuFacts(
             index=index,
             uuid=self._ask(pynvml.nvmlDeviceGetUUID, handle),
             pci_address=None if pci is None else f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}",
@@ -139,6 +158,18 @@ class Nvml:
             host_processes=held_by.host_processes,
             serial=_printable(self._ask(pynvml.nvmlDeviceGetSerial, handle)),
             board=_printable(self._ask(_chassis_serial, handle)),
+            reset_alone=self._reset_alone(handle, len(links)),
+            mig_enabled=self._ask(mig_enabled, handle),
+        )
+        return facts, measure_device(self._ask, handle, pids)
+
+    def _reset_alone(self, handle: Any, links: int) -> bool | None:
+        switched = leads_to_switch(self._ask, handle, links)
+        return reset_alone(
+            architecture=self._ask(pynvml.nvmlDeviceGetArchitecture, handle),
+            nvlinks=has_nvlinks(self._ask, handle, links),
+            switched=switched,
+            fabric_manager=self._fabric_manager.runs() if switched else None,
         )
 
     def _pids(self, handle: Any) -> set[int] | None:

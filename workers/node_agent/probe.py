@@ -28,6 +28,8 @@ class Driver(Protocol):
 
     def measure(self) -> Measurement: ...
 
+    def within(self, question: Callable[[], Answer]) -> Answer: ...
+
     def close(self) -> None: ...
 
 
@@ -45,6 +47,14 @@ class Probe:
         async with self._turn:
             return await self._ask(self._driver.measure)
 
+    async def ask(self, question: Callable[[], Answer], *, limit: float | None = None) -> Answer:
+        """Call NVML in the driver's session, with a limit in seconds of its own where that is given.
+
+        Raises `DriverUnavailable`, or its case `DriverUnresponsive` after the limit.
+        """
+        async with self._turn:
+            return await self._ask(lambda: self._driver.within(question), limit)
+
     @asynccontextmanager
     async def released(self) -> AsyncIterator[None]:
         """Let go of the devices, and keep off them until the block ends.
@@ -55,7 +65,7 @@ class Probe:
             await self._ask(self._driver.close)
             yield
 
-    async def _ask(self, question: Callable[[], Answer]) -> Answer:
+    async def _ask(self, question: Callable[[], Answer], limit: float | None = None) -> Answer:
         if self._asked is not None and not self._asked.done():
             raise DriverUnresponsive("an earlier call into the driver has still not returned")
         promise: Future[Answer] = Future()
@@ -64,10 +74,10 @@ class Probe:
         self._asked = promise
         threading.Thread(target=_fulfil, args=(promise, question), name="nvml", daemon=True).start()
         answer = asyncio.wrap_future(promise)
-        answered, _ = await asyncio.wait({answer}, timeout=self._limit)
+        answered, _ = await asyncio.wait({answer}, timeout=limit or self._limit)
         if not answered:
             answer.cancel()
-            raise DriverUnresponsive(f"no answer from the driver within {self._limit:g} s")
+            raise DriverUnresponsive(f"no answer from the driver within {limit or self._limit:g} s")
         return answer.result()
 
 

@@ -1,147 +1,190 @@
-"""The GPU reset: find the GPU, prove that nothing holds it, reset, prove that it took effect.
+"""The GPU reset: find the GPUs, prove that nothing holds them, reset, prove that it took effect.
 
-`tasks.py` calls `refusal`, writes down what was measured, then calls `carry_out`. A later start of the agent
-that finds this note calls `prove` only.
+`tasks.py` asks `reset_refusal` and calls `read_settings`, writes down what was measured and what has to be
+restored, then calls `carry_out`. A later start of the agent that finds this note calls `resume`, which never
+resets.
 """
 
 import asyncio
-from dataclasses import dataclass
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
-from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome, ResetTool, classify
+from gpu_runbooks.activities.model.node_task import HardwareFacts, ResetOutcome
+from gpu_runbooks.workers.node_agent.device_settings import (
+    DeviceSettings,
+    SettingsUnreadableError,
+    read_settings,
+    restore_settings,
+    switch_persistence_off,
+)
+from gpu_runbooks.workers.node_agent.holders import Hold, hold_on, resets_in_progress
+from gpu_runbooks.workers.node_agent.kernel_log_writer import write_lines
+from gpu_runbooks.workers.node_agent.kernel_marker import Marker, Phase, marker_line
+from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool, classify, reset_some
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, Measurement
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe
-from gpu_runbooks.workers.node_agent.verdict import name, recovery_action_name
+from gpu_runbooks.workers.node_agent.reset_proof import Target, gives_sign, shortcomings
+from gpu_runbooks.workers.node_agent.reset_refusal import NOTHING, ResetReport, refusal
+from gpu_runbooks.workers.node_agent.tool import ToolAnswer
 
-RESET_LIMIT = 120.0
-"""Seconds for nvidia-smi. A reset of all eight GPUs of a node takes well under a minute."""
-
-SETTLE_LIMIT = 20.0
-"""Seconds after a reset in which the driver may still bring the GPU back."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Target:
-    """What a task names. With neither it is all GPUs of the node."""
+class Limits:
+    """How long a reset may take, in seconds."""
 
-    uuid: str | None = None
-    pci_address: str | None = None
-
-    def picks(self, gpu: GpuFacts) -> bool:
-        if self.uuid is not None:
-            return gpu.uuid == self.uuid
-        return self.pci_address is None or gpu.pci_address == self.pci_address
-
-
-@dataclass(frozen=True)
-class ResetReport:
-    """`DONE` means proven."""
-
-    outcome: Outcome
-    message: str
-    facts: HardwareFacts | None = None
-
-
-def refusal(target: Target, before: Measurement) -> ResetReport | None:
-    """Why this reset must not even be tried, if so."""
-    facts = before.facts
-    picked = [gpu for gpu in facts.gpus if target.picks(gpu)]
-    if not picked:
-        wanted = target.uuid or target.pci_address or "any GPU"
-        return ResetReport(Outcome.LOST, f"NVML does not see {wanted}; nothing was reset", facts)
-    if target.uuid and target.pci_address and picked[0].pci_address != target.pci_address:
-        places = f"{target.uuid} is at {picked[0].pci_address}, the task says {target.pci_address}"
-        return ResetReport(Outcome.UNKNOWN, f"{places}; nothing was reset", facts)
-    for gpu in picked:
-        if target != Target() and gpu.uuid is None and gpu.index not in before.lost:
-            # nvidia-smi is told UUIDs; without one it would reset every GPU.
-            unnamed = f"{name(gpu)} does not tell its UUID; nothing was reset"
-            return ResetReport(Outcome.UNKNOWN, unnamed, facts)
-        if gpu.index in before.lost:
-            return ResetReport(Outcome.LOST, f"{name(gpu)} is lost; nothing was reset", facts)
-        if gpu.processes is None:
-            doubt = f"the driver does not say who holds {name(gpu)}; nothing was reset"
-            return ResetReport(Outcome.UNKNOWN, doubt, facts)
-        if gpu.processes:
-            holders = f"{gpu.processes} processes hold {name(gpu)}; nothing was reset"
-            return ResetReport(Outcome.BUSY, holders, facts)
-    return None
-
-
-def shortcomings(target: Target, before: HardwareFacts, after: Measurement, gpus_expected: int) -> list[str]:
-    """What is missing from the proof that a reset took effect. Empty: proven as far as NVML can tell.
-
-    A reset clears the recovery action, the pending remap and the volatile error counters, and brings every
-    GPU back. Numbers that are still there, or that nobody gives, are no proof.
-    """
-    missing = [f"{name(gpu)} is lost" for gpu in after.facts.gpus if gpu.index in after.lost]
-    complete = max(gpus_expected, len(before.gpus))
-    if len(after.facts.gpus) != complete:
-        missing.append(f"{len(after.facts.gpus)} of {complete} GPUs are there")
-    present = {gpu.uuid: gpu for gpu in after.facts.gpus}
-    for old in before.gpus:
-        if not target.picks(old):
-            continue
-        if (gpu := present.get(old.uuid)) is None:
-            missing.append(f"{name(old)} is not there")
-        elif gpu.index not in after.lost:
-            missing += _remains(gpu, old)
-    return missing
-
-
-def gives_sign(target: Target, before: HardwareFacts) -> bool:
-    """Whether there was something that only a reset clears, so that its absence afterwards shows a reset."""
-    return any(
-        gpu.recovery_action or gpu.remap_pending or gpu.ecc_uncorrected
-        for gpu in before.gpus
-        if target.picks(gpu)
-    )
+    tool: float = 120.0
+    """For nvidia-smi. A reset of all eight GPUs of a node takes well under a minute."""
+    shortest: float = 10.0
+    """With less left for nvidia-smi it is not called: it would be killed at work."""
+    release: float = 60.0
+    """For holders to go: services that are being stopped take some seconds."""
+    settle: float = 20.0
+    """After the reset, in which the driver may still bring the GPU back."""
+    restore: float = 60.0
+    """For persistence mode and MIG instances of all GPUs."""
+    pause: float = 1.0
+    """Between two looks."""
+    before_retry: float = 5.0
+    """Between an answer `busy` and the one repetition."""
 
 
 class Resetter:
     """Resets GPUs of this node."""
 
     def __init__(
-        self,
-        probe: Probe,
-        tool: ResetTool,
-        *,
-        reset_limit: float = RESET_LIMIT,
-        settle_limit: float = SETTLE_LIMIT,
+        self, probe: Probe, tool: ResetTool, *, proc: Path, kernel_log: Path, limits: Limits | None = None
     ) -> None:
         self._probe = probe
         self._tool = tool
-        self._reset_limit = reset_limit
-        self._settle_limit = settle_limit
+        self._proc = proc
+        self._kernel_log = kernel_log
+        self._limits = limits or Limits()
+
+    async def read_settings(
+        self, target: Target, before: Measurement
+    ) -> tuple[DeviceSettings, ...] | ResetReport:
+        """What will have to be restored. Where the driver does not tell, nothing is reset."""
+        uuids = [gpu.uuid for gpu, _ in target.of(before) if gpu.uuid]
+        try:
+            return await self._probe.ask(lambda: read_settings(uuids))
+        except SettingsUnreadableError as error:
+            unread = f"{error}, so it could not be restored; {NOTHING}"
+            return ResetReport(ResetOutcome.UNVERIFIED, unread, before.facts)
+        except DriverUnavailable as error:
+            return ResetReport(ResetOutcome.UNRESPONSIVE, f"{error}; {NOTHING}", before.facts)
 
     async def carry_out(
-        self, target: Target, before: HardwareFacts, *, gpus_expected: int, limit: float
+        self,
+        target: Target,
+        before: HardwareFacts,
+        settings: Sequence[DeviceSettings],
+        *,
+        incident: str,
+        gpus_expected: int,
+        limit: float,
     ) -> ResetReport:
-        """Reset and prove. `refusal` must have had no objection.
+        """Reset, prove and restore. `refusal` must have had no objection.
 
-        `limit` is in seconds: what the task's deadline leaves for nvidia-smi.
+        `limit` is in seconds: what is left until the task's deadline.
         """
-        uuids = [gpu.uuid for gpu in before.gpus if target.picks(gpu) and gpu.uuid]
-        everything = target == Target()
+        limits = self._limits
+        tool_ends = asyncio.get_running_loop().time() + limit - limits.settle
+        complaints: list[str] = []
         try:
-            async with self._probe.released():
-                answer = await self._tool.reset([] if everything else uuids, min(limit, self._reset_limit))
-        except DriverUnresponsive as error:
-            return ResetReport(Outcome.UNRESPONSIVE, f"{error}; nothing was reset")
-        outcome = classify(answer)
-        said = f"nvidia-smi (exit {answer.exit_code}): {answer.output or 'no output'}"
-        if outcome is Outcome.UNRESPONSIVE:
-            return ResetReport(outcome, f"nvidia-smi did not end in time; {said}")
-        if outcome in {Outcome.BUSY, Outcome.UNSUPPORTED, Outcome.LOST}:
-            return ResetReport(outcome, f"nvidia-smi refused: {outcome}; {said}")
-        # An unclear answer may hide a reset that took effect: the proof decides, not a second call.
-        proven = await self.prove(
-            target, before, gpus_expected=gpus_expected, needs_sign=outcome is not Outcome.DONE
-        )
-        return ResetReport(proven.outcome, f"{proven.message}\n{said}", proven.facts)
+            complaints += await self._probe.ask(lambda: switch_persistence_off(settings))
+            report = await self._await_release(target, tool_ends - limits.shortest)
+        except DriverUnavailable as error:
+            report = ResetReport(ResetOutcome.UNRESPONSIVE, f"{error}; {NOTHING}")
+        if report is None:
+            complaints += self._mark(Phase.BEFORE, incident, target, before)
+            try:
+                report = await self._reset_and_prove(target, before, gpus_expected, tool_ends)
+            except Exception as error:
+                logger.exception("reset for %s", incident)
+                report = ResetReport(ResetOutcome.UNVERIFIED, f"the agent failed: {error!r}")
+            complaints += self._mark(Phase.AFTER, incident, target, before)
+        return await self._restored(report, settings, complaints)
 
-    async def prove(
-        self, target: Target, before: HardwareFacts, *, gpus_expected: int, needs_sign: bool
+    async def resume(
+        self,
+        target: Target,
+        before: HardwareFacts,
+        settings: Sequence[DeviceSettings],
+        *,
+        incident: str,
+        gpus_expected: int,
+    ) -> ResetReport:
+        """Judge and restore what an earlier start of this agent began. It is never begun again."""
+        await self._await_earlier_tool()
+        report = await self._prove(target, before, gpus_expected, needs_sign=True)
+        complaints = self._mark(Phase.AFTER, incident, target, before)
+        return await self._restored(report, settings, complaints)
+
+    async def _await_earlier_tool(self) -> None:
+        """Wait for an nvidia-smi that an earlier start of this agent left at work, as long as it may take."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._limits.tool
+        while loop.time() < deadline:
+            if not await asyncio.to_thread(resets_in_progress, self._proc):
+                return
+            await asyncio.sleep(self._limits.pause)
+
+    async def _await_release(self, target: Target, not_after: float) -> ResetReport | None:
+        """Wait until nothing holds the GPUs. Returns why they may not be reset, if so."""
+        loop = asyncio.get_running_loop()
+        until = min(loop.time() + self._limits.release, not_after)
+        if loop.time() > not_after:
+            return ResetReport(ResetOutcome.UNKNOWN, f"the deadline leaves no time for a reset; {NOTHING}")
+        while True:
+            measured = await self._probe.measure()
+            if refused := refusal(target, measured):
+                return refused
+            hold = await asyncio.to_thread(hold_on, self._proc, target.of(measured))
+            if hold.free:
+                return None
+            if loop.time() >= until:
+                return _held(hold, measured.facts)
+            await asyncio.sleep(self._limits.pause)
+
+    async def _reset_and_prove(
+        self, target: Target, before: HardwareFacts, gpus_expected: int, tool_ends: float
+    ) -> ResetReport:
+        answer = None
+        try:
+            answer = await self._call(target, before, tool_ends)
+            if classify(answer) is ResetOutcome.BUSY and not reset_some(answer):
+                # Nothing was done, so it may be asked once more: a service may just have looked at the GPU.
+                await asyncio.sleep(self._limits.before_retry)
+                refused = await self._await_release(target, tool_ends - self._limits.shortest)
+                if refused is not None:
+                    return _still_refused(refused, answer)
+                answer = await self._call(target, before, tool_ends)
+        except DriverUnavailable as error:
+            # Raised before nvidia-smi is called: it was not, or its answer was `busy`.
+            said = f"\n{_said(answer)}" if answer else ""
+            return ResetReport(ResetOutcome.UNRESPONSIVE, f"{error}; {NOTHING}{said}")
+        outcome = classify(answer)
+        if outcome is ResetOutcome.UNRESPONSIVE:
+            return ResetReport(outcome, f"nvidia-smi did not end in time; {_said(answer)}")
+        if outcome not in {ResetOutcome.DONE, ResetOutcome.UNKNOWN}:
+            return ResetReport(outcome, f"nvidia-smi refused; {_said(answer)}")
+        # An unclear answer may hide a reset that took effect: the proof decides, not another call.
+        needs_sign = outcome is not ResetOutcome.DONE
+        proven = await self._prove(target, before, gpus_expected, needs_sign=needs_sign)
+        return replace(proven, message=f"{proven.message}\n{_said(answer)}")
+
+    async def _call(self, target: Target, before: HardwareFacts, tool_ends: float) -> ToolAnswer:
+        uuids = [gpu.uuid for gpu in before.gpus if target.picks(gpu) and gpu.uuid]
+        async with self._probe.released():
+            limit = min(self._limits.tool, tool_ends - asyncio.get_running_loop().time())
+            return await self._tool.reset([] if target == Target() else uuids, limit)
+
+    async def _prove(
+        self, target: Target, before: HardwareFacts, gpus_expected: int, *, needs_sign: bool
     ) -> ResetReport:
         """Judge by NVML whether a reset took effect since `before`, and give the GPU time to come back.
 
@@ -150,38 +193,68 @@ class Resetter:
         """
         if needs_sign and not gives_sign(target, before):
             unclear = "whether a reset was done is unknown, and nothing on the GPU could tell"
-            return ResetReport(Outcome.UNVERIFIED, unclear, before)
+            return ResetReport(ResetOutcome.UNVERIFIED, unclear, before)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settle_limit
+        deadline = loop.time() + self._limits.settle
         while True:
             report = await self._proof(target, before, gpus_expected)
-            if report.outcome is not Outcome.UNVERIFIED or loop.time() >= deadline:
+            if report.outcome is not ResetOutcome.UNVERIFIED or loop.time() >= deadline:
                 return report
-            await asyncio.sleep(1)
+            await asyncio.sleep(self._limits.pause)
 
     async def _proof(self, target: Target, before: HardwareFacts, gpus_expected: int) -> ResetReport:
         try:
             after = await self._probe.measure()
         except DriverUnresponsive as error:
-            return ResetReport(Outcome.UNRESPONSIVE, f"after the reset: {error}")
+            return ResetReport(ResetOutcome.UNRESPONSIVE, f"after the reset: {error}")
         except DriverUnavailable as error:
-            return ResetReport(Outcome.UNVERIFIED, f"after the reset: {error}")
+            return ResetReport(ResetOutcome.UNVERIFIED, f"after the reset: {error}")
         if missing := shortcomings(target, before, after, gpus_expected):
-            return ResetReport(
-                Outcome.UNVERIFIED, f"the reset is not proven: {'; '.join(missing[:4])}", after.facts
-            )
+            unproven = f"the reset is not proven: {'; '.join(missing[:4])}"
+            return ResetReport(ResetOutcome.UNVERIFIED, unproven, after.facts)
         proof = f"no recovery action, no pending remap, {len(after.facts.gpus)} GPUs"
-        return ResetReport(Outcome.DONE, proof, after.facts)
+        return ResetReport(ResetOutcome.DONE, proof, after.facts)
+
+    async def _restored(
+        self, report: ResetReport, settings: Sequence[DeviceSettings], complaints: Sequence[str]
+    ) -> ResetReport:
+        """The report, once the settings are as they were. A reset that leaves them different is not done."""
+        if report.outcome is ResetOutcome.UNRESPONSIVE:
+            # One more call would hang as well. A reboot sets persistence mode and MIG anew.
+            different = ["persistence mode and MIG geometry were not restored"] if settings else []
+        else:
+            try:
+                different = await self._probe.ask(
+                    lambda: restore_settings(settings), limit=self._limits.restore
+                )
+            except DriverUnavailable as error:
+                different = [f"persistence mode and MIG geometry are not restored: {error}"]
+        outcome = report.outcome
+        if different and outcome is ResetOutcome.DONE:
+            outcome = ResetOutcome.UNVERIFIED
+        first, *rest = report.message.split("\n", 1)
+        head = "; ".join((first, *different, *complaints))
+        return replace(report, outcome=outcome, message="\n".join((head, *rest)))
+
+    def _mark(self, phase: Phase, incident: str, target: Target, before: HardwareFacts) -> list[str]:
+        """Tell the kernel log. Returns what did not work: a reset without marker is still a reset."""
+        markers = (
+            Marker(phase, incident, gpu.uuid, gpu.pci_address) for gpu in before.gpus if target.picks(gpu)
+        )
+        complaint = write_lines(self._kernel_log, map(marker_line, markers))
+        return [complaint] if complaint else []
 
 
-def _remains(gpu: GpuFacts, old: GpuFacts) -> list[str]:
-    remains = []
-    if gpu.recovery_action is None:
-        remains.append(f"{name(gpu)} does not say its recovery action")
-    elif gpu.recovery_action:
-        remains.append(f"{name(gpu)} still asks for {recovery_action_name(gpu.recovery_action)}")
-    if gpu.remap_pending is not False:
-        remains.append(f"{name(gpu)} still has a pending remap, or does not say")
-    if old.ecc_uncorrected and (gpu.ecc_uncorrected is None or gpu.ecc_uncorrected >= old.ecc_uncorrected):
-        remains.append(f"{name(gpu)} still counts {gpu.ecc_uncorrected} uncorrected errors")
-    return remains
+def _held(hold: Hold, facts: HardwareFacts) -> ResetReport:
+    outcome = ResetOutcome.BUSY if hold.holders else ResetOutcome.UNKNOWN
+    return ResetReport(outcome, f"{hold}; {NOTHING}", facts)
+
+
+def _still_refused(refused: ResetReport, busy: ToolAnswer) -> ResetReport:
+    """Doubts do not outweigh that nvidia-smi said `busy`."""
+    outcome = ResetOutcome.BUSY if refused.outcome is ResetOutcome.UNKNOWN else refused.outcome
+    return replace(refused, outcome=outcome, message=f"{refused.message}\n{_said(busy)}")
+
+
+def _said(answer: ToolAnswer) -> str:
+    return f"nvidia-smi (exit {answer.exit_code}): {answer.output or 'no output'}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -10,15 +11,17 @@ from typing import Any
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
+from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind, ResetOutcome
 from gpu_runbooks.workers.node_agent.collection import Collector
+from gpu_runbooks.workers.node_agent.device_settings import DeviceSettings
 from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
-from gpu_runbooks.workers.node_agent.nvidia_smi import Outcome
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id
 from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reboot import Init, RebootRefusedError
-from gpu_runbooks.workers.node_agent.reset import ResetReport, Resetter, Target, refusal
+from gpu_runbooks.workers.node_agent.reset import Resetter
+from gpu_runbooks.workers.node_agent.reset_proof import Target
+from gpu_runbooks.workers.node_agent.reset_refusal import ResetReport, refusal
 from gpu_runbooks.workers.node_agent.verdict import judge
 
 RETRY_INTERVAL = 2.0
@@ -146,8 +149,13 @@ class TaskLoop:
         target = Target(task.spec.gpu_uuid, task.spec.gpu_pci_address)
         gpus_expected = node.expected.gpus if node.expected else 0
         if task.begun:
-            before = task.status.facts or HardwareFacts()
-            report = await self._resetter.prove(target, before, gpus_expected=gpus_expected, needs_sign=True)
+            report = await self._resetter.resume(
+                target,
+                task.status.facts or HardwareFacts(),
+                task.status.restore,
+                incident=task.spec.incident,
+                gpus_expected=gpus_expected,
+            )
             resumed = (
                 f"an earlier start of this agent began the reset, it is not done again; {report.message}"
             )
@@ -155,19 +163,29 @@ class TaskLoop:
         try:
             measured = await self._probe.measure()
         except DriverUnavailable as error:
-            return ResetReport(Outcome.UNRESPONSIVE, f"{error}; nothing was reset")
+            return ResetReport(ResetOutcome.UNRESPONSIVE, f"{error}; nothing was reset")
         if report_of_refusal := refusal(target, measured):
             return report_of_refusal
-        await self._begin(task, measured.facts)
+        settings = await self._resetter.read_settings(target, measured)
+        if isinstance(settings, ResetReport):
+            return settings
+        await self._begin(task, measured.facts, settings)
         remaining = (task.spec.deadline - datetime.now(UTC)).total_seconds()
         return await self._resetter.carry_out(
-            target, measured.facts, gpus_expected=gpus_expected, limit=max(0.0, remaining)
+            target,
+            measured.facts,
+            settings,
+            incident=task.spec.incident,
+            gpus_expected=gpus_expected,
+            limit=max(0.0, remaining),
         )
 
     async def _own_node(self) -> OwnNode:
         return read_own_node(await self._kubernetes.request("GET", f"/api/v1/nodes/{self._node}"))
 
-    async def _begin(self, task: NodeTask, before: HardwareFacts | None) -> None:
+    async def _begin(
+        self, task: NodeTask, before: HardwareFacts | None, restore: Sequence[DeviceSettings] = ()
+    ) -> None:
         """Write that the task is begun: from here on no start of the agent begins it again.
 
         Raises `KubernetesError` where that is not certain, in particular for a task that was deleted. The
@@ -176,6 +194,11 @@ class TaskLoop:
         status: Object = {"phase": "Running", "startedAt": _now()}
         if before is not None:
             status["facts"] = _facts(before)
+        if restore:
+            written = (
+                setting.model_dump(mode="json", by_alias=True, exclude_none=True) for setting in restore
+            )
+            status["restore"] = list(written)
         while True:
             try:
                 await self._write(task.name, task.uid, status)
@@ -224,7 +247,7 @@ def _now() -> str:
 
 def _reset_end(report: ResetReport) -> Object:
     message = f"{report.outcome}: {report.message}"
-    end = _end(succeeded=report.outcome is Outcome.DONE, message=message, facts=report.facts)
+    end = _end(succeeded=report.outcome is ResetOutcome.DONE, message=message, facts=report.facts)
     return {**end, "outcome": report.outcome.value}
 
 

@@ -85,8 +85,9 @@ def _unanswered(gpu: GpuFacts, *, nvlink: bool) -> list[str]:
         "uuid": gpu.uuid,
         "recovery action": gpu.recovery_action,
         "uncorrected errors": gpu.ecc_uncorrected,
-        "pending row remap": gpu.remap_pending,
-        "failed row remap": gpu.remap_failed,
+        # With MIG instances no driver tells these: the recovery action has to do.
+        **({} if gpu.mig_enabled else {"pending row remap": gpu.remap_pending}),
+        **({} if gpu.mig_enabled else {"failed row remap": gpu.remap_failed}),
         **({"NVLinks": gpu.nvlinks_active} if nvlink else {}),
     }
     return [question for question, answer in questions.items() if answer is None]

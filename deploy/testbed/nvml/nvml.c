@@ -162,6 +162,8 @@ int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncor
     gpu_t *gpu;
     int code = enter_gpu(&state, __func__, (size_t)handle, &gpu);
     if (code) return code;
+    /* As on the hardware, while MIG instances are there. */
+    if (gpu->instances.count.value) return NOT_SUPPORTED;
     *corrected = *uncorrected = 0;
     *pending = gpu->pending.value;
     *failed = gpu->failed.value;
