@@ -45,7 +45,7 @@ class Limits:
     settle: float = 20.0
     """After the reset, in which the driver may still bring the GPU back."""
     restore: float = 60.0
-    """For persistence mode and MIG instances of all GPUs."""
+    """For persistence mode and MIG instances of all GPUs, each time."""
     pause: float = 1.0
     """Between two looks."""
     before_retry: float = 5.0
@@ -95,7 +95,9 @@ class Resetter:
         tool_ends = asyncio.get_running_loop().time() + limit - limits.settle
         complaints: list[str] = []
         try:
-            complaints += await self._probe.ask(lambda: switch_persistence_off(settings))
+            complaints += await self._probe.ask(
+                lambda: switch_persistence_off(settings), limit=limits.restore
+            )
             report = await self._await_release(target, tool_ends - limits.shortest)
         except DriverUnavailable as error:
             report = ResetReport(ResetOutcome.UNRESPONSIVE, f"{error}; {NOTHING}")
