@@ -1,6 +1,7 @@
 """The reset on simulated GPUs: refused, carried out, and believed only when NVML shows it."""
 
 import asyncio
+import os
 from dataclasses import replace
 
 import pytest
@@ -158,6 +159,23 @@ async def test_a_hung_tool_is_given_up_in_time(make, probe, state):
     assert report.outcome is ResetOutcome.UNRESPONSIVE
     assert "not restored" in report.message
     assert read_state(state).gpus[SICK].recovery_action == 1
+
+
+async def test_while_a_hung_tool_stays_nothing_more_is_tried(make, probe, state, monkeypatch):
+    change_gpu(state, SICK, recovery_action=1)
+    change_node(state, reset=ResetAnswer.HANG)
+    tool = ResetTool()
+    resetter = make(tool, replace(QUICK, tool=1, release=3600))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "killpg", lambda _group, _signal: None)  # as a process in the kernel's hands
+        await reset(resetter, probe, Target(UUID))
+    pid = tool.hung
+    report = await reset(resetter, probe, Target(UUID))
+    change_node(state, reset=ResetAnswer.DONE)
+    tool._running.wait()
+    assert report.outcome is ResetOutcome.UNRESPONSIVE
+    assert f"nvidia-smi (pid {pid}) has not ended" in report.message
+    assert read_state(state).resets == 1
 
 
 async def test_with_too_little_time_left_the_tool_is_not_called(make, probe, state):

@@ -91,6 +91,9 @@ class Resetter:
 
         `limit` is in seconds: what is left until the task's deadline.
         """
+        if self._tool.hung is not None:
+            hung = f"an earlier nvidia-smi (pid {self._tool.hung}) has not ended; {NOTHING}"
+            return ResetReport(ResetOutcome.UNRESPONSIVE, hung, before)
         limits = self._limits
         tool_ends = asyncio.get_running_loop().time() + limit - limits.settle
         complaints: list[str] = []

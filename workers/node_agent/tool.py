@@ -34,10 +34,15 @@ class Tool:
         self._longest_output = longest_output
         self._running: subprocess.Popen[bytes] | None = None
 
+    @property
+    def hung(self) -> int | None:
+        """Pid of an earlier run that was given up and has not ended."""
+        return self._running.pid if self._running is not None and self._running.poll() is None else None
+
     async def run(self, arguments: Sequence[str], limit: float) -> ToolAnswer:
         """Run the tool. Returns about `limit` seconds later at the latest, whatever the child does."""
-        if self._running is not None and self._running.poll() is None:
-            return ToolAnswer(None, f"an earlier {self._command[0]} (pid {self._running.pid}) has not ended")
+        if self.hung is not None:
+            return ToolAnswer(None, f"an earlier {self._command[0]} (pid {self.hung}) has not ended")
         # Output goes to memory, not into a pipe: nothing to read to the end, nothing that can fill up.
         output = os.memfd_create(self._command[0].rpartition("/")[2])
         try:
