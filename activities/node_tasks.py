@@ -4,14 +4,21 @@ The name follows from incident, kind and attempt, so a worker that starts again 
 predecessor and asks nothing twice.
 """
 
+import logging
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskResult, RunNodeTask
+from gpu_runbooks.activities.model.node_task import (
+    HardwareFacts,
+    NodeTaskKind,
+    NodeTaskResult,
+    ResetOutcome,
+    RunNodeTask,
+)
 from gpu_runbooks.activities.waiting import seconds_until, wait_for
 
 LONGEST_MESSAGE = 1000
@@ -28,14 +35,46 @@ def name_of(request: RunNodeTask) -> str:
     return f"{request.kind.lower()}-{names.digest(*parts)}"
 
 
+HARMLESS = frozenset({NodeTaskKind.MEASURE, NodeTaskKind.COLLECT})
+"""Kinds that may be done twice: their task is deleted as soon as its result is here."""
+
+logger = logging.getLogger(__name__)
+
+
 async def run_node_task(kubernetes: Kubernetes, namespace: str, request: RunNodeTask) -> NodeTaskResult:
-    """Create the task or adopt it, and watch it to its end.
+    """Create the task or adopt it, watch it to its end, and delete it if it only measured.
 
     `not_started`: no agent took it by its start deadline, and none will, since it is deleted. `timed_out`: it
     was started and has not ended by its deadline, so nobody knows what it did.
 
     Raises `ApplicationError` BAD_INPUT when a task of this name asks for something else; `KubernetesError`.
     """
+    result, _ = await carry_out(kubernetes, namespace, request)
+    return result
+
+
+async def carry_out(
+    kubernetes: Kubernetes, namespace: str, request: RunNodeTask
+) -> tuple[NodeTaskResult, Object]:
+    """As `run_node_task`, and the ended task with all that the agent wrote; empty where it has not ended.
+
+    A worker that dies after the deletion of a task that measured has it measured again.
+    """
+    ended = await _watched_to_its_end(kubernetes, namespace, request)
+    result, task = (ended, {}) if isinstance(ended, NodeTaskResult) else (result_of(ended), ended)
+    if request.kind in HARMLESS:
+        try:
+            await delete_node_task(kubernetes, namespace, result.task)
+        except KubernetesError as error:
+            # What was measured counts more than a task that lies about, which nobody carries out again.
+            logger.warning("NodeTask %s is not deleted: %s", result.task, error)
+    return result, task
+
+
+async def _watched_to_its_end(
+    kubernetes: Kubernetes, namespace: str, request: RunNodeTask
+) -> Object | NodeTaskResult:
+    """The ended task; a result where it did not end."""
     name = name_of(request)
     collection = tasks_path(namespace)
     task = await kubernetes.find(f"{collection}/{name}")
@@ -60,10 +99,8 @@ async def run_node_task(kubernetes: Kubernetes, namespace: str, request: RunNode
         if not is_started(task):
             task = await kubernetes.request("GET", f"{collection}/{name}")
     seen = await _follow(kubernetes, collection, name, uid, request.deadline, started=False)
-    if isinstance(seen, NodeTaskResult):
-        return seen
     if seen is not None:
-        return result_of(seen)
+        return seen
     message = f"started and not ended by {request.deadline.isoformat()}"
     return NodeTaskResult(task=name, outcome="timed_out", message=message)
 
@@ -104,16 +141,27 @@ def is_ended(task: Object) -> bool:
 
 
 def result_of(task: Object) -> NodeTaskResult:
-    """Result of an ended task. Facts that cannot be read make it a failure: unknown is not healthy."""
+    """Result of an ended task. What cannot be read makes it a failure: unknown is not healthy."""
     name, status = task["metadata"]["name"], task["status"]
-    message = str(status.get("message") or "")[:LONGEST_MESSAGE]
-    try:
-        facts = None if status.get("facts") is None else HardwareFacts.model_validate(status["facts"])
-    except ValidationError as error:
-        message = f"the agent's facts cannot be read ({error.error_count()} errors); it said: {message}"
-        return NodeTaskResult(task=name, outcome="failed", message=message)
-    outcome = "succeeded" if status["phase"] == "Succeeded" else "failed"
-    return NodeTaskResult(task=name, outcome=outcome, message=message, facts=facts)
+    outcome: Literal["succeeded", "failed"] = "succeeded" if status["phase"] == "Succeeded" else "failed"
+    message = str(status.get("message") or "")
+    facts: HardwareFacts | None = None
+    reset: ResetOutcome | None = None
+    if status.get("facts") is not None:
+        try:
+            facts = HardwareFacts.model_validate(status["facts"])
+        except ValidationError as error:
+            outcome = "failed"
+            message = f"the agent's facts cannot be read ({error.error_count()} errors); it said: {message}"
+    if (word := status.get("outcome")) is not None:
+        if word in set(ResetOutcome):
+            reset = ResetOutcome(word)
+        else:
+            outcome = "failed"
+            message = f"the agent's outcome {word!r} is not known here (is it newer?); it said: {message}"
+    return NodeTaskResult(
+        task=name, outcome=outcome, message=message[:LONGEST_MESSAGE], facts=facts, reset=reset
+    )
 
 
 async def _create(kubernetes: Kubernetes, collection: str, task: Object) -> Object:

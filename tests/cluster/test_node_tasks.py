@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model.node_task import NodeTaskKind, RunNodeTask
+from gpu_runbooks.activities.model.node_task import NodeTaskKind, ResetOutcome, RunNodeTask
 from gpu_runbooks.activities.node_tasks import (
     delete_node_task,
     name_of,
@@ -177,3 +177,58 @@ def test_facts_that_cannot_be_read_are_a_failure():
     result = result_of(task)
     assert (result.outcome, result.facts) == ("failed", None)
     assert "cannot be read" in result.message
+
+
+@pytest.mark.parametrize("kind", [NodeTaskKind.MEASURE, NodeTaskKind.COLLECT])
+async def test_task_that_only_measures_is_gone_with_its_result(admin, kubernetes, request_for, kind):
+    request = request_for(kind=kind, gpu_uuid=None)
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Succeeded", message="healthy")
+    assert (await running).outcome == "succeeded"
+    assert await tasks_of(admin, request) == []
+    # As a worker does that died before it reported the result.
+    again = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Succeeded", message="healthy again")
+    assert (await again).message == "healthy again"
+
+
+async def test_measurement_that_does_not_end_is_gone_as_well(admin, kubernetes, request_for):
+    request = request_for(kind=NodeTaskKind.MEASURE, gpu_uuid=None, deadline=soon(3))
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Running")
+    assert (await running).outcome == "timed_out"
+    assert await tasks_of(admin, request) == []
+
+
+@pytest.mark.parametrize("kind", [NodeTaskKind.RESET_GPU, NodeTaskKind.REBOOT])
+async def test_task_that_acts_stays_until_its_deletion_is_asked_for(admin, kubernetes, request_for, kind):
+    request = request_for(kind=kind)
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    await answer(admin, name_of(request), phase="Succeeded")
+    await running
+    assert len(await tasks_of(admin, request)) == 1
+
+
+@pytest.mark.parametrize("outcome", list(ResetOutcome))
+async def test_every_outcome_of_a_reset_passes_the_server_and_comes_back(
+    admin, kubernetes, request_for, outcome
+):
+    request = request_for()
+    running = asyncio.create_task(run_node_task(kubernetes, NAMESPACE, request))
+    await until(admin, TASKS, name_of(request), lambda task: task is not None)
+    phase = "Succeeded" if outcome is ResetOutcome.DONE else "Failed"
+    await answer(admin, name_of(request), phase=phase, outcome=outcome.value)
+    result = await running
+    assert (result.reset, result.outcome) == (outcome, phase.lower())
+
+
+def test_an_outcome_that_nobody_knows_is_no_success():
+    status = {"phase": "Succeeded", "message": "fine", "outcome": "improved", "facts": {"bootId": "b"}}
+    result = result_of({"metadata": {"name": "reset-1"}, "status": status})
+    assert (result.outcome, result.reset) == ("failed", None)
+    assert "'improved' is not known here" in result.message
+    assert result.facts is not None

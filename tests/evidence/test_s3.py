@@ -106,6 +106,17 @@ async def test_a_list_lies_where_its_reference_says_and_has_its_digest(bucket, s
     assert found["ContentType"] == "application/json"
 
 
+async def test_a_bundle_of_the_largest_size_arrives_whole(bucket, sink):
+    bundle = {"agent": {"kernel_log": {"text": '"\n' * 130_000 + "\x1b", "note": ""}}}
+    reference = await sink(f"s3://{BUCKET}/{PREFIX}").keep("evidence-before-1", bundle, **INCIDENT)
+    assert reference.problem == ""
+    assert reference.size > 500_000
+    key = reference.location.removeprefix(f"s3://{BUCKET}/")
+    data = bucket.get_object(Bucket=BUCKET, Key=key, ChecksumMode="ENABLED")["Body"].read()
+    assert f"sha256:{hashlib.sha256(data).hexdigest()}" == reference.digest
+    assert json.loads(data) == bundle
+
+
 async def test_kept_twice_it_is_one_object(bucket, sink):
     evidence = sink(f"s3://{BUCKET}")
     references = [await evidence.keep("drain", PODS, **INCIDENT) for _ in range(2)]
