@@ -6,6 +6,8 @@ import pytest
 from manifests.conftest import MANIFESTS
 
 from gpu_runbooks.activities import names
+from gpu_runbooks.activities.evidence import sink_of
+from gpu_runbooks.activities.evidence_sinks import DirectorySink
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.policy_file import load_policy
 
@@ -187,6 +189,14 @@ def test_the_agent_is_confined_before_it_has_rights(rendered):
         index for index, kind in enumerate(kinds) if kind in {"RoleBinding", "ClusterRoleBinding"}
     )
     assert kinds.index("CustomResourceDefinition") < last_confinement < first_right
+
+
+def test_evidence_goes_to_a_volume_of_the_pod_unless_told_otherwise(rendered, workloads):
+    (container,) = workloads["cluster-worker"]["containers"]
+    place = environment(rendered, container)[PREFIX + "EVIDENCE"]
+    (mount,) = [each for each in container["volumeMounts"] if not each.get("readOnly")]
+    assert isinstance(sink_of(place), DirectorySink)
+    assert place.startswith(f"file://{mount['mountPath']}/")
 
 
 def test_the_evidence_writer_may_write_below_its_prefix_and_nothing_else():
