@@ -1,7 +1,8 @@
 """Reboots: one call at most, on a running instance that is the node's own machine."""
 
 import pytest
-from cloud.conftest import Wire, identity, reboot_of, set_state
+from botocore.awsrequest import AWSResponse
+from cloud.conftest import Wire, identity, reboot_of, set_state, soon
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
@@ -35,16 +36,57 @@ async def test_a_timeout_after_the_request_was_sent_is_not_tried_again(
     assert raised.value.type == errors.AWS, "the outcome is unknown, not refused"
 
 
-@pytest.mark.parametrize("code", ["InternalError", "RequestLimitExceeded", "Unavailable"])
-async def test_a_failed_reboot_is_not_tried_again(
-    aws: Aws, wire: Wire, node: NodeIdentity, code: str
+@pytest.mark.parametrize(
+    ("code", "status", "error_type"),
+    [
+        ("InternalError", 500, errors.AWS),
+        ("InternalFailure", 500, errors.AWS),
+        ("Unavailable", 503, errors.AWS),
+        ("ServiceUnavailable", 503, errors.AWS),
+        ("RequestTimeout", 408, errors.AWS),
+        ("RequestLimitExceeded", 503, errors.NOT_SENT),
+        ("Throttling", 400, errors.NOT_SENT),
+        ("SlowDown", 503, errors.NOT_SENT),
+        ("ExpiredToken", 400, errors.NOT_SENT),
+        ("RequestExpired", 400, errors.NOT_SENT),
+    ],
+)
+async def test_a_failed_reboot_is_sent_once_and_says_whether_it_may_have_had_an_effect(
+    aws: Aws, wire: Wire, node: NodeIdentity, code: str, status: int, error_type: str
 ) -> None:
-    wire.refuse(aws.ec2_once, "RebootInstances", code, code, status=503)
+    wire.refuse(aws.ec2_once, "RebootInstances", code, code, status=status)
 
-    with pytest.raises(ApplicationError, match=code):
+    with pytest.raises(ApplicationError, match=code) as raised:
         await Cloud(aws).reboot_instance(reboot_of(node))
 
+    assert raised.value.type == error_type
+    assert ("Nobody knows whether it took effect" in raised.value.message) is (error_type == errors.AWS)
     assert wire.sent["RebootInstances"] == 1
+
+
+async def test_a_reboot_whose_answer_is_garbage_has_an_unknown_outcome(
+    aws: Aws, wire: Wire, node: NodeIdentity
+) -> None:
+    class Garbage(AWSResponse):
+        content = b"<html>502"
+
+    aws.ec2_once.meta.events.register(
+        "before-send.ec2.RebootInstances", lambda **_: Garbage("", 200, {}, None)
+    )
+
+    with pytest.raises(ApplicationError, match="reboot_instances") as raised:
+        await Cloud(aws).reboot_instance(reboot_of(node))
+
+    assert raised.value.type == errors.AWS
+    assert wire.sent["RebootInstances"] == 1
+
+
+async def test_a_look_that_is_too_old_sends_nothing(aws: Aws, wire: Wire, node: NodeIdentity) -> None:
+    with pytest.raises(ApplicationError, match="the look at the node held until") as raised:
+        await Cloud(aws).reboot_instance(reboot_of(node).model_copy(update={"not_after": soon(-1)}))
+
+    assert raised.value.type == errors.NOT_SENT
+    assert wire.sent["RebootInstances"] == 0
 
 
 @pytest.mark.parametrize("state", ["pending", "stopping", "stopped", "shutting-down", "terminated"])
@@ -123,6 +165,12 @@ async def test_a_read_that_stays_throttled_is_no_state(aws: Aws, wire: Wire, nod
     ("code", "error_type"),
     [
         ("UnauthorizedOperation", errors.FORBIDDEN),
+        ("AccessDenied", errors.FORBIDDEN),
+        ("AuthFailure", errors.FORBIDDEN),
+        ("OperationNotPermitted", errors.PROTECTED),
+        ("UnsupportedOperation", errors.BAD_INPUT),
+        ("DryRunOperation", errors.BAD_INPUT),
+        ("InvalidInstanceID.Malformed", errors.INSTANCE_UNKNOWN),
         ("IncorrectInstanceState", errors.INSTANCE_NOT_RUNNING),
     ],
 )
@@ -135,6 +183,8 @@ async def test_a_refused_reboot_says_what_a_person_must_mend(
         await Cloud(aws).reboot_instance(reboot_of(node))
 
     assert (raised.value.type, raised.value.non_retryable) == (error_type, True)
+    assert node.instance_id in raised.value.message
+    assert wire.sent["RebootInstances"] == 1
 
 
 async def test_a_malformed_id_is_refused(aws: Aws, wire: Wire) -> None:
