@@ -2,8 +2,7 @@
 
 from temporalio import activity
 
-from gpu_runbooks.activities import auto_scaling, ec2
-from gpu_runbooks.activities.auto_scaling import SEEN_GOING
+from gpu_runbooks.activities import auto_scaling, ec2, successor
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.contracts import CloudActivities
 from gpu_runbooks.activities.heartbeat import beating
@@ -36,9 +35,9 @@ class Cloud(CloudActivities):
 
     @activity.defn
     async def confirm_replacement(self, request: ConfirmReplacement) -> ReplacementConfirmed:
-        seen_going = _earlier_progress() == SEEN_GOING
+        seen_going = _earlier_progress() == successor.SEEN_GOING
         async with beating() as beat:
-            return await auto_scaling.confirm_replacement(self._aws, request, beat, seen_going=seen_going)
+            return await successor.confirm_replacement(self._aws, request, beat, seen_going=seen_going)
 
 
 def _earlier_progress() -> str:

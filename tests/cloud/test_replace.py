@@ -1,12 +1,15 @@
 """Replacements: one termination, capacity kept, and confirmed only by what EC2 shows afterwards."""
 
 import asyncio
+import signal
+import sys
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from cloud.conftest import (
+    CLUSTER,
     GROUP,
     Wire,
     capacity,
@@ -16,22 +19,35 @@ from cloud.conftest import (
     set_state,
     soon,
 )
+from cloud.scaling import set_lifecycle, show_activities, terminating
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from gpu_runbooks.activities import auto_scaling, errors
-from gpu_runbooks.activities.auto_scaling import GROUP_TAG, KARPENTER_TAG
+from gpu_runbooks.activities import auto_scaling, auto_scaling_group, errors, successor
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.cloud import Cloud
+from gpu_runbooks.activities.instance_owner import GROUP_TAG, KARPENTER_TAGS
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import ConfirmReplacement
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
+DIES_AFTER_THE_CALL = """
+import asyncio, os, signal, sys
+from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.cloud import Cloud
+from gpu_runbooks.activities.model.repair import ReplaceInstance
+aws = Aws.connect(sys.argv[1])
+aws.autoscaling_once.meta.events.register(
+    "after-call.*.TerminateInstanceInAutoScalingGroup", lambda **_: os.kill(os.getpid(), signal.SIGKILL)
+)
+asyncio.run(Cloud(aws).replace_instance(ReplaceInstance.model_validate_json(sys.argv[2])))
+"""
+
 
 @pytest.fixture(autouse=True)
 def quick_polls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auto_scaling, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(auto_scaling_group, "POLL_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -96,9 +112,7 @@ class TestReplace:
     async def test_an_instance_that_waits_for_a_hook_of_its_group_is_not_terminated_again(
         self, aws: Aws, wire: Wire, node: NodeIdentity
     ) -> None:
-        wire.change(
-            aws.autoscaling, "DescribeAutoScalingGroups", set_lifecycle(node.instance_id, "Terminating:Wait")
-        )
+        set_lifecycle(aws, wire, node.instance_id, "Terminating:Wait")
 
         requested = await Cloud(aws).replace_instance(replacement_of(node))
 
@@ -119,6 +133,61 @@ class TestReplace:
         assert requested.state == "terminated"
         assert wire.sent[TERMINATE] == 1
         assert len(members(aws)) == 4
+
+    async def test_after_the_death_of_the_worker_the_next_one_terminates_nothing(
+        self, aws: Aws, wire: Wire, node: NodeIdentity
+    ) -> None:
+        request = replacement_of(node)
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", DIES_AFTER_THE_CALL, CLUSTER, request.model_dump_json()
+        )
+        assert await worker.wait() == -signal.SIGKILL
+        standing = members(aws)
+        assert node.instance_id not in standing
+        wire.change(aws.ec2, "DescribeInstances", add_tag(GROUP_TAG, GROUP))
+        wire.change(aws.ec2, "DescribeInstances", set_state(node.instance_id, "shutting-down"))
+
+        requested = await Cloud(aws).replace_instance(request)
+
+        assert (requested.state, requested.desired_capacity) == ("shutting-down", 4)
+        assert wire.sent[TERMINATE] == 0
+        assert (members(aws), capacity(aws)) == (standing, 4)
+
+    async def test_a_termination_that_the_group_has_begun_is_not_asked_for_again(
+        self, aws: Aws, wire: Wire, node: NodeIdentity
+    ) -> None:
+        """EC2 and the group still show what was before the call of an attempt that died."""
+        show_activities(aws, wire, terminating(node.instance_id))
+        states = ["running", "shutting-down"]
+
+        def stale_at_first(parsed: dict[str, Any]) -> None:
+            set_state(node.instance_id, states.pop(0) if states[1:] else states[0])(parsed)
+
+        wire.change(aws.ec2, "DescribeInstances", stale_at_first)
+
+        requested = await Cloud(aws).replace_instance(replacement_of(node))
+
+        assert requested.state == "shutting-down"
+        assert wire.sent[TERMINATE] == 0
+
+    async def test_a_termination_that_came_to_nothing_is_asked_for(
+        self, aws: Aws, wire: Wire, node: NodeIdentity
+    ) -> None:
+        show_activities(aws, wire, terminating(node.instance_id, StatusCode="Cancelled"))
+
+        assert (await Cloud(aws).replace_instance(replacement_of(node))).state == "terminated"
+
+    async def test_an_instance_that_left_its_group_just_now_is_looked_at_again(
+        self, aws: Aws, wire: Wire, node: NodeIdentity
+    ) -> None:
+        words = f"Instance Id not found - No managed instance found for instance ID: {node.instance_id}"
+        wire.refuse(aws.autoscaling_once, TERMINATE, "ValidationError", message=words)
+
+        with pytest.raises(ApplicationError, match="was in p5-nodes, and then") as raised:
+            await Cloud(aws).replace_instance(replacement_of(node))
+
+        assert (raised.value.type, raised.value.non_retryable) == (errors.NOT_SENT, False)
+        assert node.instance_id in members(aws)
 
     async def test_a_retry_knows_the_group_from_the_heartbeat_of_the_attempt_before(
         self, aws: Aws, wire: Wire, node: NodeIdentity
@@ -151,9 +220,10 @@ class TestReplace:
         ("tags", "advice"),
         [
             ({}, "attach it to a group"),
-            ({KARPENTER_TAG: "p5"}, "delete the node's NodeClaim"),
+            ({KARPENTER_TAGS[0]: "p5"}, "delete the node's NodeClaim"),
+            ({KARPENTER_TAGS[1]: "p5-x1"}, "delete the node's NodeClaim"),
         ],
-        ids=["nobody", "karpenter"],
+        ids=["nobody", "karpenter", "karpenter-alone"],
     )
     async def test_an_instance_of_no_group_is_refused(
         self, aws: Aws, wire: Wire, tags: dict[str, str], advice: str
@@ -255,7 +325,7 @@ class TestConfirm:
         request = await replaced(aws, node)
         unknown = request.model_copy(update={"replaced": "i-0aaaaaaaaaaaaaaa1", "deadline": soon(-1)})
 
-        answer = await auto_scaling.confirm_replacement(aws, unknown, lambda _: None, seen_going=seen_going)
+        answer = await successor.confirm_replacement(aws, unknown, lambda _: None, seen_going=seen_going)
 
         assert answer.confirmed is confirmed
         assert ("never seen shutting down" in answer.message) is not confirmed
@@ -301,15 +371,5 @@ def add_tag(key: str, value: str) -> Any:
         for reservation in parsed.get("Reservations", ()):
             for each in reservation["Instances"]:
                 each["Tags"] = [*each.get("Tags", ()), {"Key": key, "Value": value}]
-
-    return change
-
-
-def set_lifecycle(instance_id: str, lifecycle: str) -> Any:
-    def change(parsed: dict[str, Any]) -> None:
-        for group in parsed.get("AutoScalingGroups", ()):
-            for each in group["Instances"]:
-                if each["InstanceId"] == instance_id:
-                    each["LifecycleState"] = lifecycle
 
     return change
