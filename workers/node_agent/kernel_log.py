@@ -45,7 +45,7 @@ SHARES = (0.5, 0.8, 1.0)
 """How far faults, then other relevant records, then all others may fill the text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     seconds: float
     """Since the boot."""
