@@ -28,7 +28,7 @@ Answer = TypeVar("Answer")
 CONNECT_SECONDS = 5
 READ_SECONDS = 10
 
-READ_ATTEMPTS = 5
+READ_ATTEMPTS = 6
 """Attempts of one read, with growing pauses and a rate that adapts to throttling; the activity's own retries
 come on top."""
 

@@ -14,6 +14,7 @@ import pytest
 from botocore.awsrequest import AWSResponse
 from botocore.client import BaseClient
 from botocore.exceptions import ReadTimeoutError
+from botocore.loaders import create_loader
 from moto.server import ThreadedMotoServer
 
 from gpu_runbooks.activities import ec2
@@ -55,6 +56,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def called_actions() -> set[str]:
     """IAM actions that the product called in all tests so far."""
     return set()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_reading_of_the_service_models() -> Iterator[None]:
+    """EC2's description of itself takes longer to read than most tests to run."""
+    with pytest.MonkeyPatch.context() as patch:
+        loader = create_loader()
+        patch.setattr("botocore.session.create_loader", lambda *_: loader)
+        yield
 
 
 @pytest.fixture(autouse=True)

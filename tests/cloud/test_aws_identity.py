@@ -79,7 +79,7 @@ async def test_a_node_whose_provider_id_is_none_of_ec2s_is_left_alone(
         (Cloud(aws).replace_instance, replacement_of),
     ):
         with pytest.raises(ApplicationError, match="names no EC2 instance") as raised:
-            await act(request(node))  # type: ignore[operator]
+            await act(request(node))
         assert (raised.value.type, raised.value.non_retryable) == (errors.INSTANCE_UNKNOWN, True)
     assert not wire.sent
 
@@ -131,7 +131,7 @@ async def test_an_instance_that_is_not_the_clusters_is_left_alone(
         (Cloud(aws).replace_instance, replacement_of),
     ):
         with pytest.raises(ApplicationError, match=why) as raised:
-            await act(request(node))  # type: ignore[operator]
+            await act(request(node))
         assert (raised.value.type, raised.value.non_retryable) == (errors.FORBIDDEN, True)
         assert node.instance_id in raised.value.message
         assert "tag it kubernetes.io/cluster/test=owned" in raised.value.message

@@ -128,6 +128,14 @@ async def test_one_empty_answer_is_asked_again(aws: Aws, wire: Wire, node: NodeI
     assert (await describe(aws, node.instance_id, within=30)).state == "running"
 
 
+async def test_five_throttled_answers_are_waited_out_within_one_look(
+    aws: Aws, wire: Wire, node: NodeIdentity
+) -> None:
+    wire.refuse(aws.ec2, "DescribeInstances", *["RequestLimitExceeded"] * 5, status=503)
+
+    assert (await describe(aws, node.instance_id)).state == "running"
+
+
 async def test_throttling_is_neither_a_state_nor_gone(aws: Aws, wire: Wire, node: NodeIdentity) -> None:
     """As many refusals as one call makes attempts: the call fails, and the next one shows the state."""
     for seen in Seen:
