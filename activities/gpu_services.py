@@ -135,10 +135,11 @@ def _lost(node: Object, pods: Iterable[Object], pause: PauseMarker) -> str:
     lost = kept_off(pods_of_services(pods, pause.labels), node)
     if not lost:
         return ""
+    taints = ", ".join(sorted(set(lost.values())))
     return (
         f"GPU services of node {name} would not come back while it is blocked, as their pods do not "
-        f"tolerate {', '.join(sorted(set(lost.values())))}: {_listed(sorted(lost))}. No label was written. Let "
-        "the DaemonSets of the GPU services tolerate it (the GPU Operator's `daemonsets.tolerations`)"
+        f"tolerate {taints}: {_listed(sorted(lost))}. No label was written. Let the DaemonSets of the GPU "
+        "services tolerate it (the GPU Operator's `daemonsets.tolerations`)"
     )
 
 
