@@ -1,19 +1,31 @@
 """The agent as a process of its own, killed in the middle of a reset."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
+import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
 from node_agent.cluster import TASKS, agent_node, condition, create_task, delete, end_of, phase, until
 
+from gpu_runbooks.activities.evidence import Evidence
+from gpu_runbooks.activities.examination import examine_node
+from gpu_runbooks.activities.model.node_task import ExamineNode
 from gpu_runbooks.activities.names import HEALTHY_CONDITION
+from gpu_runbooks.activities.nodes import identity_of
 from gpu_runbooks.workers.node_agent import agent
 from gpu_runbooks.workers.settings import Settings
+from testbed import gpu_allocations
+from testbed.control_plane import NAMESPACE
 from testbed.gpus import ResetAnswer, change_gpu, change_node, environment, healthy_gpus, read_state
+
+POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
+XID = "NVRM: Xid (PCI:0000:86:00): 79, GPU has fallen off the bus."
 
 AGENT = """
 import asyncio, signal
@@ -36,7 +48,7 @@ async def own(control_plane, admin):
 
 
 @pytest.fixture
-def start(own, state, sysfs, proc, boot_id_file, kernel_log):
+def start(own, state, sysfs, proc, boot_id_file, kernel_log, kubelet):
     """Starts an agent as a cluster would, with the library found by its name; it is gone with the context."""
     boot_id_file.write_text(own.boot_id)
     variables = {
@@ -48,6 +60,8 @@ def start(own, state, sysfs, proc, boot_id_file, kernel_log):
         "GPU_RUNBOOKS_PROC": str(proc),
         "GPU_RUNBOOKS_KERNEL_LOG": str(kernel_log),
         "GPU_RUNBOOKS_BOOT_ID_FILE": str(boot_id_file),
+        "GPU_RUNBOOKS_KUBELET": str(kubelet),
+        "GPU_RUNBOOKS_DCGM_COMMAND": "",
     }
 
     @asynccontextmanager
@@ -117,6 +131,35 @@ async def test_it_ends_when_asked_while_the_driver_hangs(admin, own, start, stat
         process.terminate()
         async with asyncio.timeout(20):
             assert await process.wait() == 0
+
+
+async def test_it_brings_the_evidence_for_an_examination(
+    control_plane, own, start, state, kubelet, kernel_log, tmp_path
+):
+    """The real agent and the real activity, each with its own rights."""
+    change_gpu(state, 3, recovery_action=1)
+    gpu_allocations.allocate(kubelet, healthy_gpus()[3].uuid, POD)
+    kernel_log.write_text(f"3,1,{time.monotonic_ns() // 1000},-;{XID}\n")
+    request = ExamineNode(
+        identity=identity_of(own.node),
+        incident=f"node/test/{own.name}",
+        run_id="run-1",
+        attempt=1,
+        reason="before reset",
+        start_deadline=datetime.now(UTC) + timedelta(seconds=60),
+        deadline=datetime.now(UTC) + timedelta(seconds=180),
+    )
+    await control_plane.grant("cluster-worker")
+    async with start(), control_plane.client("cluster-worker") as kubernetes:
+        examined = await examine_node(
+            kubernetes, NAMESPACE, Evidence.at(f"file://{tmp_path}/evidence"), request
+        )
+    assert examined.missing == ()
+    gpu = examined.facts.gpus[3]
+    assert (gpu.recovery_action, gpu.allocated_pod_uids) == (1, (POD,))
+    assert gpu.serial == healthy_gpus()[3].serial
+    (file,) = tmp_path.glob(f"evidence/node/test/{own.name}/run-1/evidence-before-1-*.json")
+    assert XID in json.loads(file.read_text())["agent"]["kernel_log"]["text"]
 
 
 async def test_without_a_node_name_it_says_what_is_missing(monkeypatch):
