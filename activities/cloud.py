@@ -2,25 +2,48 @@
 
 from temporalio import activity
 
-from gpu_runbooks.activities import auto_scaling, ec2, successor
+from gpu_runbooks.activities import auto_scaling, ec2, launch_first, successor
 from gpu_runbooks.activities.aws import Aws
 from gpu_runbooks.activities.contracts import CloudActivities
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.model.repair import (
+    AwaitSuccessor,
     ConfirmReplacement,
+    InspectInstance,
+    InstanceReport,
+    LaunchSuccessor,
     RebootInstance,
     RebootRequested,
     ReplaceInstance,
     ReplacementConfirmed,
     ReplaceRequested,
+    SuccessorComing,
+    SuccessorLaunched,
 )
+from gpu_runbooks.activities.reboot_command import run_reboot_command
 
 
 class Cloud(CloudActivities):
-    """Needs AWS clients with the cloud worker's role."""
+    """Needs AWS clients with the cloud worker's role; the site's command for a reboot, where it has one."""
 
-    def __init__(self, aws: Aws) -> None:
+    def __init__(self, aws: Aws, reboot_command: str = "") -> None:
         self._aws = aws
+        self._reboot_command = reboot_command
+
+    @activity.defn
+    async def inspect_instance(self, request: InspectInstance) -> InstanceReport:
+        async with beating():
+            return await ec2.inspect_instance(self._aws, request)
+
+    @activity.defn
+    async def run_reboot_command(self, request: RebootInstance) -> RebootRequested:
+        async with beating():
+            return await run_reboot_command(self._aws, self._reboot_command, request)
+
+    @activity.defn
+    async def launch_successor(self, request: LaunchSuccessor) -> SuccessorLaunched:
+        async with beating():
+            return await launch_first.launch_successor(self._aws, request)
 
     @activity.defn
     async def reboot_instance(self, request: RebootInstance) -> RebootRequested:
@@ -32,6 +55,11 @@ class Cloud(CloudActivities):
         earlier = _earlier_progress()
         async with beating() as beat:
             return await auto_scaling.replace_instance(self._aws, request, beat, earlier_group=earlier)
+
+    @activity.defn
+    async def await_successor(self, request: AwaitSuccessor) -> SuccessorComing:
+        async with beating():
+            return await successor.await_successor(self._aws, request)
 
     @activity.defn
     async def confirm_replacement(self, request: ConfirmReplacement) -> ReplacementConfirmed:

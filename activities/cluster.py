@@ -14,7 +14,9 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL
 from gpu_runbooks.activities.draining.drain import DrainCutShort, drain
 from gpu_runbooks.activities.evidence import Evidence
+from gpu_runbooks.activities.examination import examine_node
 from gpu_runbooks.activities.explanation import explained
+from gpu_runbooks.activities.gpu_services import pause_gpu_services, resume_gpu_services
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
 from gpu_runbooks.activities.model.drain import DrainPods, DrainProgress, DrainResult
@@ -30,13 +32,31 @@ from gpu_runbooks.activities.model.node import (
 )
 from gpu_runbooks.activities.model.node_task import (
     DeleteNodeTask,
+    Examination,
+    ExamineNode,
     NodeTaskResult,
     RunNodeTask,
     RunTestPod,
     TestPodResult,
 )
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
-from gpu_runbooks.activities.model.repair import AwaitReboot, ClaimReplacement, RebootProof, ReplacementProof
+from gpu_runbooks.activities.model.repair import (
+    AwaitNodeClaim,
+    AwaitReboot,
+    ClaimReplacement,
+    DeleteNodeClaim,
+    NodeClaimDeleted,
+    NodeClaimGone,
+    PausedGpuServices,
+    PauseGpuServices,
+    RebootProof,
+    RemoveNode,
+    ReplacementProof,
+    ResumedGpuServices,
+    ResumeGpuServices,
+)
+from gpu_runbooks.activities.node_claims import await_node_claim, delete_node_claim
+from gpu_runbooks.activities.node_removal import remove_node
 from gpu_runbooks.activities.node_tasks import delete_node_task, run_node_task
 from gpu_runbooks.activities.nodes import NODES, identity_of, observe
 from gpu_runbooks.activities.own_node import hand_over, refuse_own_node
@@ -180,6 +200,21 @@ class Cluster(ClusterActivities):
         return report.result.model_copy(update={"evidence": kept})
 
     @activity.defn
+    async def examine_node(self, request: ExamineNode) -> Examination:
+        async with _refusals_translated(), beating():
+            return await examine_node(self._kubernetes, self._namespace, self._evidence, request)
+
+    @activity.defn
+    async def pause_gpu_services(self, request: PauseGpuServices) -> PausedGpuServices:
+        async with _refusals_translated(), beating():
+            return await pause_gpu_services(self._kubernetes, request)
+
+    @activity.defn
+    async def resume_gpu_services(self, request: ResumeGpuServices) -> ResumedGpuServices:
+        async with _refusals_translated(), beating():
+            return await resume_gpu_services(self._kubernetes, request)
+
+    @activity.defn
     async def run_node_task(self, request: RunNodeTask) -> NodeTaskResult:
         async with _refusals_translated(), beating():
             return await run_node_task(self._kubernetes, self._namespace, request)
@@ -199,6 +234,21 @@ class Cluster(ClusterActivities):
     async def claim_replacement(self, request: ClaimReplacement) -> ReplacementProof:
         async with _refusals_translated(), beating():
             return await claim_replacement(self._kubernetes, request)
+
+    @activity.defn
+    async def delete_node_claim(self, request: DeleteNodeClaim) -> NodeClaimDeleted:
+        async with _refusals_translated(), beating() as beat:
+            return await delete_node_claim(self._kubernetes, request, beat)
+
+    @activity.defn
+    async def await_node_claim(self, request: AwaitNodeClaim) -> NodeClaimGone:
+        async with _refusals_translated(), beating():
+            return await await_node_claim(self._kubernetes, request)
+
+    @activity.defn
+    async def remove_node(self, request: RemoveNode) -> None:
+        async with _refusals_translated(), beating():
+            await remove_node(self._kubernetes, request)
 
     @activity.defn
     async def run_test_pod(self, request: RunTestPod) -> TestPodResult:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from temporalio import activity
 
 from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
+from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
@@ -20,6 +21,8 @@ from gpu_runbooks.activities.model.node import (
 )
 from gpu_runbooks.activities.model.node_task import (
     DeleteNodeTask,
+    Examination,
+    ExamineNode,
     NodeTaskResult,
     RunNodeTask,
     RunTestPod,
@@ -27,16 +30,31 @@ from gpu_runbooks.activities.model.node_task import (
 )
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import (
+    AwaitNodeClaim,
     AwaitReboot,
+    AwaitSuccessor,
     ClaimReplacement,
     ConfirmReplacement,
+    DeleteNodeClaim,
+    InspectInstance,
+    InstanceReport,
+    LaunchSuccessor,
+    NodeClaimDeleted,
+    NodeClaimGone,
+    PausedGpuServices,
+    PauseGpuServices,
     RebootInstance,
     RebootProof,
     RebootRequested,
+    RemoveNode,
     ReplaceInstance,
     ReplacementConfirmed,
     ReplacementProof,
     ReplaceRequested,
+    ResumedGpuServices,
+    ResumeGpuServices,
+    SuccessorComing,
+    SuccessorLaunched,
 )
 from gpu_runbooks.activities.model.slot import (
     ClosedIncidents,
@@ -77,10 +95,26 @@ class ClusterActivities(ABC):
 
     @activity.defn
     @abstractmethod
+    async def examine_node(self, request: ExamineNode) -> Examination:
+        """Gather the evidence before a repair, keep it, and say what the choice of the repair needs."""
+
+    @activity.defn
+    @abstractmethod
+    async def pause_gpu_services(self, request: PauseGpuServices) -> PausedGpuServices:
+        """Have the GPU services that hold handles stopped; what was seen is kept on the Node first."""
+
+    @activity.defn
+    @abstractmethod
+    async def resume_gpu_services(self, request: ResumeGpuServices) -> ResumedGpuServices:
+        """Put back what the pause of this incident changed. Nothing paused is success."""
+
+    @activity.defn
+    @abstractmethod
     async def run_node_task(self, request: RunNodeTask) -> NodeTaskResult:
         """Create the NodeTask or adopt it if it is there, and watch it to its end.
 
-        A task that exists is never created anew, so a worker that dies in between causes no second reset.
+        A task that exists is never created anew, so a worker that dies in between causes no second reset. A
+        task that only measures is deleted at once.
         """
 
     @activity.defn
@@ -97,6 +131,21 @@ class ClusterActivities(ABC):
     @abstractmethod
     async def claim_replacement(self, request: ClaimReplacement) -> ReplacementProof:
         """Wait for a new Node of the pool, claim it by compare-and-swap, block it, wait until Ready."""
+
+    @activity.defn
+    @abstractmethod
+    async def delete_node_claim(self, request: DeleteNodeClaim) -> NodeClaimDeleted:
+        """Delete the NodeClaim of a node once Karpenter's budgets permit it. Already going is success."""
+
+    @activity.defn
+    @abstractmethod
+    async def await_node_claim(self, request: AwaitNodeClaim) -> NodeClaimGone:
+        """Wait until the NodeClaim and its Node are gone, and tell whether Karpenter launches another."""
+
+    @activity.defn
+    @abstractmethod
+    async def remove_node(self, request: RemoveNode) -> None:
+        """Delete the Node object of a terminated machine. Another machine's Node is left, gone is success."""
 
     @activity.defn
     @abstractmethod
@@ -117,8 +166,28 @@ class CloudActivities(ABC):
 
     @activity.defn
     @abstractmethod
+    async def inspect_instance(self, request: InspectInstance) -> InstanceReport:
+        """State and scheduled events of an instance, checked to be the node's machine."""
+
+    @activity.defn
+    @abstractmethod
+    async def run_reboot_command(self, request: RebootInstance) -> RebootRequested:
+        """Run the site's own command for a reboot, once, as `reboot_instance` calls EC2."""
+
+    @activity.defn
+    @abstractmethod
+    async def launch_successor(self, request: LaunchSuccessor) -> SuccessorLaunched:
+        """Have the owner of an instance launch one more, and wait until it is in service."""
+
+    @activity.defn
+    @abstractmethod
     async def replace_instance(self, request: ReplaceInstance) -> ReplaceRequested:
         """Terminate the instance in its Auto Scaling group, capacity kept. Already going is success."""
+
+    @activity.defn
+    @abstractmethod
+    async def await_successor(self, request: AwaitSuccessor) -> SuccessorComing:
+        """Wait until the group has launched another instance, or shows that it cannot."""
 
     @activity.defn
     @abstractmethod
@@ -143,3 +212,8 @@ class TemporalActivities(ABC):
     @abstractmethod
     async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
         """Of these holders, those whose incident has ended: their slots are free."""
+
+    @activity.defn
+    @abstractmethod
+    async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:
+        """What closed incidents did to this hardware, from visibility and their memos."""

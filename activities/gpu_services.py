@@ -49,8 +49,8 @@ MOST_NAMES = 5
 async def pause_gpu_services(kubernetes: Kubernetes, request: PauseGpuServices) -> PausedGpuServices:
     """Stop the GPU services that hold GPUs, and wait until their pods are gone from the node.
 
-    A pause of this run that stands is adopted. `deferred` and `nothing` write nothing; after `failed` the
-    pause stands, and `resume_gpu_services` is due.
+    A pause of this run that stands is adopted. After `paused` and `failed` it stands, and
+    `resume_gpu_services` is due; after all other outcomes nothing was written.
 
     Raises `ApplicationError` NODE_CHANGED for another machine, NOT_VERIFIED when the labels do not stand
     after all attempts; `KubernetesError`.
@@ -124,7 +124,7 @@ async def _paused(kubernetes: Kubernetes, request: PauseGpuServices) -> PauseMar
             pods = await kubernetes.items(PODS, field_selector=f"spec.nodeName={request.identity.name}")
             continue
         if lost := _lost(node, pods, wanted):
-            return PausedGpuServices(outcome="deferred", message=lost)
+            return PausedGpuServices(outcome="impossible", message=lost)
         await _written(kubernetes, path, pausing_patch(node, wanted))
     raise _not_verified(f"the pause of the GPU services of node {request.identity.name}")
 

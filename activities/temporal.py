@@ -7,7 +7,10 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
+from gpu_runbooks.activities import names
 from gpu_runbooks.activities.contracts import TemporalActivities
+from gpu_runbooks.activities.ledger import recall_hardware
+from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import (
     ClosedIncidents,
     EnsureBudget,
@@ -19,6 +22,9 @@ from gpu_runbooks.activities.model.slot import (
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
 
 RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
+
+WITH_SLOT = tuple(runbook for runbook in names.RUNBOOKS if runbook != "ReturnNode")
+"""Runbooks that disturb a node. Giving one back needs no slot."""
 
 WITHOUT_SLOT = frozenset({"open", "tolerating", "waiting-for-slot", "closed"})
 """Phases of an incident in which it holds no slot."""
@@ -48,7 +54,7 @@ class Temporal(TemporalActivities):
     async def find_holders(self, request: FindHolders) -> Holders:
         """Open incidents of a pool beyond their wait for a slot, by the phase that they show."""
         query = (
-            "WorkflowType IN ('NodeRemediation', 'DrainNode') AND ExecutionStatus = 'Running' "
+            f"WorkflowType IN {WITH_SLOT} AND ExecutionStatus = 'Running' "
             f"AND RunbookCluster = '{request.cluster}' AND RunbookPool = '{request.pool}'"
         )
         holding = [
@@ -69,6 +75,10 @@ class Temporal(TemporalActivities):
         return ClosedIncidents(
             closed=tuple(holder for holder, over in zip(request.incidents, closed, strict=True) if over)
         )
+
+    @activity.defn
+    async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:
+        return await recall_hardware(self._client, request)
 
     async def _holder(self, incident: str) -> SlotRequest:
         """The request that this incident must have made. A list lacks the first run id."""

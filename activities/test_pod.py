@@ -1,12 +1,13 @@
 """The test pod: loads all GPUs of one node, placed by the scheduler like any pod."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.node_task import RunTestPod, TestPodResult
-from gpu_runbooks.activities.nodes import NODES, require_same_machine
+from gpu_runbooks.activities.nodes import NODES, allocatable, require_same_machine
 from gpu_runbooks.activities.waiting import seconds_until, wait_for
 
 LONGEST_MESSAGE = 1000
@@ -27,21 +28,64 @@ async def run_test_pod(kubernetes: Kubernetes, request: RunTestPod) -> TestPodRe
     name = name_of(request)
     node_path = f"{NODES}/{request.identity.name}"
     require_same_machine(await kubernetes.request("GET", node_path), request.identity)
+    gpus = min(request.gpus, await _free(kubernetes, request, name)) if request.free_only else request.gpus
+    if gpus < 1:
+        message = "not scheduled: other pods have all GPUs of the node, or it offers none"
+        return TestPodResult(outcome="timed_out", pod=name, message=message)
     collection = f"/api/v1/namespaces/{request.template.namespace}/pods"
     try:
-        pod = await _created_or_adopted(kubernetes, collection, pod_of(name, request), request.deadline)
+        pod = await _created_or_adopted(kubernetes, collection, pod_of(name, request, gpus), request.deadline)
         if pod is None:
             message = "a test pod of this name is still terminating"
             return TestPodResult(outcome="timed_out", pod=name, message=message)
         result = await _end_of(kubernetes, collection, pod, request.deadline)
         require_same_machine(await kubernetes.request("GET", node_path), request.identity)
-        return result
+        return result.model_copy(update={"gpus": gpus_of(pod)})
     finally:
         await _delete(kubernetes, f"{collection}/{name}")
 
 
-def pod_of(name: str, request: RunTestPod) -> Object:
-    """The Pod to create.
+async def _free(kubernetes: Kubernetes, request: RunTestPod, test_pod: str) -> int:
+    """GPUs that no other pod has, once the device plugin offers any: after a reset it takes some seconds."""
+    here = {"field_selector": f"metadata.name={request.identity.name}"}
+
+    def offered(nodes: dict[str, Object]) -> Object | None:
+        return next((node for node in nodes.values() if allocatable(node, names.GPU_RESOURCE)), None)
+
+    node: Object | None = await wait_for(kubernetes, NODES, offered, request.deadline, **here)
+    pods = await kubernetes.items("/api/v1/pods", field_selector=f"spec.nodeName={request.identity.name}")
+    return free_gpus(node, pods, test_pod) if node else 0
+
+
+def free_gpus(node: Object, pods: Iterable[Object], test_pod: str) -> int:
+    """Allocatable GPUs that no pod on the node has, but for an earlier attempt's test pod of this name.
+
+    A pod that has ended has given its GPUs back; one that is only being deleted has not.
+    """
+    taken = sum(
+        gpus_of(pod)
+        for pod in pods
+        if pod["metadata"]["name"] != test_pod
+        and (pod.get("status") or {}).get("phase") not in {"Succeeded", "Failed"}
+    )
+    return (allocatable(node, names.GPU_RESOURCE) or 0) - taken
+
+
+def gpus_of(pod: Object) -> int:
+    """GPUs that a pod holds while it runs: those of its containers, or more of one that initialises it."""
+    spec = pod.get("spec") or {}
+    counts = [_limit(container) for container in spec.get("containers") or ()]
+    starting = [_limit(container) for container in spec.get("initContainers") or ()]
+    return max(sum(counts), *starting, 0)
+
+
+def _limit(container: Object) -> int:
+    value = ((container.get("resources") or {}).get("limits") or {}).get(names.GPU_RESOURCE, "0")
+    return int(value) if str(value).isdecimal() else 0
+
+
+def pod_of(name: str, request: RunTestPod, gpus: int) -> Object:
+    """The Pod to create, which takes this many GPUs.
 
     The affinity is to the Node's name, which is unique where the hostname label need not be. It tolerates our
     block, the cordon, and the taint that keeps pods without GPUs off GPU nodes; any other taint keeps it off.
@@ -76,7 +120,7 @@ def pod_of(name: str, request: RunTestPod) -> Object:
                     "name": "gpu-test",
                     "image": request.template.image,
                     "command": list(request.template.command),
-                    "resources": {"limits": {names.GPU_RESOURCE: str(request.gpus)}},
+                    "resources": {"limits": {names.GPU_RESOURCE: str(gpus)}},
                     "securityContext": {
                         "allowPrivilegeEscalation": False,
                         "capabilities": {"drop": ["ALL"]},

@@ -7,6 +7,7 @@ from gpu_runbooks.activities.evidence import Evidence
 from gpu_runbooks.activities.kubernetes import Kubernetes
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
 from gpu_runbooks.workers.planner import planner, read_policy
+from gpu_runbooks.workers.retention import warn_of_short_retention
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 
@@ -16,7 +17,8 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises `ValueError` and `OSError` for a policy or a place for evidence that cannot be used.
     """
-    plan = planner(settings, read_policy(settings))
+    policy = read_policy(settings)
+    plan = planner(settings, policy)
     evidence = Evidence.at(settings.evidence)
     async with Kubernetes.connect() as kubernetes:
         cluster = Cluster(
@@ -27,8 +29,10 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             own_node=settings.node_name,
             evidence=evidence,
         )
+        client = await connect()
+        await warn_of_short_retention(client, policy)
         await run_worker(
-            await connect(),
+            client,
             stop,
             task_queue=CLUSTER_QUEUE,
             activities=[
@@ -37,10 +41,16 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.block_node,
                 cluster.unblock_node,
                 cluster.drain_pods,
+                cluster.examine_node,
+                cluster.pause_gpu_services,
+                cluster.resume_gpu_services,
                 cluster.run_node_task,
                 cluster.delete_node_task,
                 cluster.await_reboot,
                 cluster.claim_replacement,
+                cluster.delete_node_claim,
+                cluster.await_node_claim,
+                cluster.remove_node,
                 cluster.run_test_pod,
             ],
         )

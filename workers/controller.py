@@ -7,11 +7,27 @@ from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
-from gpu_runbooks.workflows.manual_runbooks import DrainNode, ReturnNode
+from gpu_runbooks.workflows.manual_runbooks import (
+    DrainNode,
+    RebootNode,
+    ReplaceNode,
+    ResetGpu,
+    ReturnNode,
+    ValidateNode,
+)
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
 from gpu_runbooks.workflows.search_attributes import register
 
-WORKFLOWS = (NodeRemediation, DrainNode, ReturnNode, DisruptionBudget)
+WORKFLOWS = (
+    NodeRemediation,
+    DrainNode,
+    ResetGpu,
+    RebootNode,
+    ReplaceNode,
+    ValidateNode,
+    ReturnNode,
+    DisruptionBudget,
+)
 """Everything that queue `remediation` runs."""
 
 
@@ -34,6 +50,11 @@ async def run(_settings: Settings, stop: asyncio.Event) -> None:
                 client,
                 stop,
                 task_queue=TEMPORAL_QUEUE,
-                activities=[temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents],
+                activities=[
+                    temporal.ensure_budget,
+                    temporal.find_holders,
+                    temporal.find_closed_incidents,
+                    temporal.recall_hardware,
+                ],
             )
         )

@@ -27,8 +27,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
-from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.search_attributes import opening
 
 UPDATE_SECONDS = 5.0

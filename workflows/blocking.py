@@ -62,6 +62,9 @@ async def block(incident: Incident) -> None:
             raise
         return
     incident.blocked = True
+    incident.block_stood = incident.block_stood or (
+        blocked.adopted and blocked.marker.since < incident.opened
+    )
     before = (
         "somebody had cordoned it before" if blocked.marker.was_unschedulable else "it was schedulable before"
     )
@@ -117,17 +120,19 @@ async def clear(incident: Incident, act: str) -> bool:
     Returns False where something else is true, and has the incident say what follows from it.
     """
     seen = await _look(incident, f"before {act}: same machine, same boot, block in place?")
+    incident.gpus_seen, incident.karpenter = seen.gpus or 0, seen.karpenter
     now = workflow.now()
     match inspect(incident.target, seen):
         case Gone(reason=reason):
             incident.end(Outcome.EXPIRED, reason)
         case Registered(identity=identity):
             incident.note(now, "the node registered again and lost the block; blocking it again")
-            incident.target, incident.blocked, incident.drained = identity, False, False
+            incident.target, incident.blocked, incident.drained = identity, False, None
         case Rebooted(identity=identity):
             incident.note(now, "somebody else rebooted the node: its hardware is validated before any act")
             incident.refute_repair()
-            incident.target, incident.repaired, incident.drained = identity, now, False
+            incident.target, incident.repaired, incident.drained = identity, now, None
+            incident.examined = None
         case Released(reason=reason):
             await unblock(incident)
             incident.blocked = False

@@ -12,24 +12,32 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.drain import LONGEST_GRACE, DrainPods, DrainResult
 from gpu_runbooks.activities.model.node_task import NodeTaskKind
 from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.blocking import clear, still_there
+from gpu_runbooks.workflows.examining import in_words
 from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
-from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.incident import DrainScope, Incident
+from gpu_runbooks.workflows.ladder import Drain
 from gpu_runbooks.workflows.options import until
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.policy_drain import longest_wait
 from gpu_runbooks.workflows.recording import enter, record
-from gpu_runbooks.workflows.repairs import run_node_task
 
 
-async def drain(incident: Incident, rung: Rung) -> None:
-    """Have all pods leave the node, as policy says for each, and see them gone."""
+async def drain(incident: Incident, step: Drain) -> None:
+    """Have all pods leave the node, or those of one GPU, as policy says for each, and see them gone."""
     if not await clear(incident, "drain"):
         return
     enter(incident, Phase.DRAINING)
-    started = workflow.now()
-    drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")
-    incident.drained = drained.outcome == "drained"
+    started, rung, pods = workflow.now(), step.rung, step.pods
+    scope = DrainScope.NODE if pods is None else DrainScope.GPU
+    if scope is DrainScope.NODE:
+        drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")
+    elif pods:
+        drained = await _have_pods_leave(incident, rung, f"drain the {len(pods)} pods of the GPU", pods)
+    else:
+        drained = DrainResult(outcome="drained", message="no pod has the GPU; the others of the node work on")
+    incident.drained = scope if drained.outcome == "drained" else None
     _record(incident, RungName.DRAIN, started, drained)
 
 
@@ -137,7 +145,4 @@ def _proof(drained: DrainResult) -> str:
 
 
 def _evidence(drained: DrainResult) -> str:
-    kept = drained.evidence
-    if kept is None:
-        return ""
-    return f"{kept.digest} ({kept.size} bytes) " + (kept.location or f"not kept: {kept.problem}")
+    return "" if drained.evidence is None else in_words(drained.evidence)

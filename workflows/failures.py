@@ -3,7 +3,10 @@
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-from gpu_runbooks.activities.errors import NOT_SENT, UNAVAILABLE
+from gpu_runbooks.activities.errors import NOT_SENT, SERVICES_HELD, UNAVAILABLE
+
+NO_ANSWER = frozenset({UNAVAILABLE, SERVICES_HELD})
+"""Errors after which the same question has another answer later."""
 
 
 def cause_type(error: ActivityError) -> str:
@@ -13,7 +16,7 @@ def cause_type(error: ActivityError) -> str:
 
 def had_no_answer(error: ActivityError) -> bool:
     """Whether an outside system was away, or the worker that talks to it: nothing was refused."""
-    return isinstance(error.cause, ActivityTimeoutError) or cause_type(error) == UNAVAILABLE
+    return isinstance(error.cause, ActivityTimeoutError) or cause_type(error) in NO_ANSWER
 
 
 def was_never_sent(error: ActivityError) -> bool:

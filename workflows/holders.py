@@ -36,6 +36,44 @@ def pods_holding(facts: HardwareFacts | None, faults: Iterable[Fault]) -> tuple[
     return tuple(found)
 
 
+def reset_alone(facts: HardwareFacts | None, gpu: tuple[str | None, str | None]) -> bool | None:
+    """Whether the GPU of this UUID and PCI address can be reset by itself; None where nothing was measured.
+
+    What the agent does not know counts as no: then all GPUs are reset together.
+    """
+    if facts is None:
+        return None
+    found = _find(facts, *gpu)
+    return found is not None and found.reset_alone is True
+
+
+def pods_of(facts: HardwareFacts | None, gpu: tuple[str | None, str | None]) -> tuple[str, ...] | None:
+    """UIDs of the pods that have a GPU, whether they use it or were only given it.
+
+    None where that is not known for sure, or where the GPU is not reset by itself: then the whole node is
+    drained. Processes of the host are no pods: they are the business of the pause of the GPU services.
+    """
+    if not reset_alone(facts, gpu) or facts is None:
+        return None
+    found = _find(facts, *gpu)
+    if found is None or found.mig_enabled is not False:
+        return None
+    if found.pod_uids is None or found.host_processes is None or found.allocated_pod_uids is None:
+        return None
+    pods = tuple(dict.fromkeys((*found.pod_uids, *found.allocated_pod_uids)))
+    return pods if len(pods) <= MOST_PODS else None
+
+
+def _find(facts: HardwareFacts, uuid: str | None, pci_address: str | None) -> GpuFacts | None:
+    """The GPU of this UUID, else of this PCI address; None where neither is given or seen."""
+    for gpu in facts.gpus:
+        if uuid is not None and gpu.uuid == uuid:
+            return gpu
+        if uuid is None and pci_address is not None and gpu.pci_address == pci_address:
+            return gpu
+    return None
+
+
 def _gpu_of(facts: HardwareFacts | None, fault: Fault) -> GpuFacts:
     entity = fault.entity
     if entity.uuid is None and entity.pci_address is None:
@@ -45,12 +83,10 @@ def _gpu_of(facts: HardwareFacts | None, fault: Fault) -> GpuFacts:
         )
     if facts is None:
         raise HoldersUnknownError(f"the agent measured nothing: nobody knows the pods on {_name(fault)}")
-    for gpu in facts.gpus:
-        if entity.uuid is not None and gpu.uuid == entity.uuid:
-            return gpu
-        if entity.uuid is None and gpu.pci_address == entity.pci_address:
-            return gpu
-    raise HoldersUnknownError(f"the agent does not see {_name(fault)} on this node")
+    found = _find(facts, entity.uuid, entity.pci_address)
+    if found is None:
+        raise HoldersUnknownError(f"the agent does not see {_name(fault)} on this node")
+    return found
 
 
 def _name(fault: Fault) -> str:

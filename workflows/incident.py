@@ -3,7 +3,9 @@
 Changed only by the methods here and by the workflow that owns it; read by `ladder.next_step`.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
+from enum import StrEnum
 
 from pydantic import BaseModel
 
@@ -11,10 +13,19 @@ from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
+from gpu_runbooks.activities.recorded_repairs import indexed
+from gpu_runbooks.workflows.aftermath import is_of_our_reset
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
 """The rungs that can cure, mildest first."""
+
+BY_HAND = {
+    Runbook.RESET: RungName.RESET_GPU,
+    Runbook.REBOOT: RungName.REBOOT,
+    Runbook.REPLACE: RungName.REPLACE,
+}
+"""Runbooks by which a person orders one repair."""
 
 BLOCKS = 2
 """Severity of a fault that blocks the node and knows no repair."""
@@ -27,6 +38,25 @@ LONGEST_PROOF = 500
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
+
+
+class DrainScope(StrEnum):
+    """What a drain has emptied."""
+
+    GPU = "gpu"
+    """The GPU to be reset: other pods work on."""
+    NODE = "node"
+
+
+class Examined(BaseModel):
+    """What the examination before a repair showed."""
+
+    evidence: str
+    """Digest and place of the bundle."""
+    gpu: tuple[str | None, str | None] = (None, None)
+    """UUID and PCI address of the one GPU that a reset is for; nothing for all of them."""
+    pods: tuple[str, ...] | None = None
+    """UIDs of the pods that have this GPU, used or allocated. None, not known: the node is drained."""
 
 
 class Act(BaseModel):
@@ -78,8 +108,8 @@ class Incident(BaseModel):
     """Rules whose reasons the marker is to show."""
     marker_due: bool = False
     """A rule joined since the marker was written."""
-    drained: bool = False
-    """True from a drain that ended `drained` until the next act."""
+    drained: DrainScope | None = None
+    """Of the last drain that ended `drained`, until the next act."""
     left: int = 0
     """Pods that the last drain left on the node by an operator's order."""
     drains: int = 0
@@ -96,11 +126,46 @@ class Incident(BaseModel):
     """Faults of GPUs whose pods are still to be restarted."""
     acts: list[Act] = []
     floor: RungName | None = None
-    """An operator's `escalate_to`: nothing milder is tried again."""
+    """Nothing milder is tried again: an operator's `escalate_to`, or what a repair showed."""
+    ordered: list[RungName] = []
+    """Rungs that a person asked for by name: no question of policy stands before them."""
     granted: dict[RungName, int] = {}
     """Attempts that operators added to what policy allows."""
+    examined: Examined | None = None
+    """Of the examination for the next repair."""
+    examinations: int = 0
+    hardware: list[str] = []
+    """Names of all machines and GPUs of the incident, as the search attribute holds them."""
+    machine: list[str] = []
+    """Names of the target and all its GPUs, by the last examination."""
+    faulty: list[str] = []
+    """Those of the GPUs that the faults name; of the machine where they name none."""
+    recalled: bool = False
+    """The ledger was asked what was done to this hardware before."""
+    begin_at: RungName | None = None
+    """By the ledger: milder repairs of the same hardware did not last."""
+    capped: dict[RungName, str] = {}
+    """Repairs that this hardware had too often, with the reason to ask a person."""
+    all_gpus: bool = False
+    """The faulty GPU cannot be reset by itself."""
     reset_gpu: tuple[str | None, str | None] = (None, None)
     """UUID and PCI address of the GPU that was reset last; nothing for all of them."""
+    reset_began: datetime | None = None
+    """When the last reset began: what the driver logs of it is no fault."""
+    services_paused: bool = False
+    """The GPU services of the node are stopped for a reset."""
+    pods_stay: bool = False
+    """The last repair left other pods at work: the test takes the GPUs that are free."""
+    gpus_seen: int = 1
+    """Allocatable GPUs at the last look."""
+    karpenter: bool = False
+    """Karpenter launched the machine, by the last look."""
+    gone: bool = False
+    """The machine went away under a repair: nothing is left to drain, and its successor is to be found."""
+    terminated: datetime | None = None
+    """Since when the target's successor may come."""
+    block_stood: bool = False
+    """Our block was there before this incident."""
     unsent: datetime | None = None
     """Since when a repair could not even be asked for."""
     repaired: datetime | None = None
@@ -149,8 +214,11 @@ class Incident(BaseModel):
             not_before=report.fault.first_seen + report.plan.treatment.toleration,
             block_rules=[report.plan.treatment.rule],
             workload_faults=[report.fault] if restarts_workload(report.plan.treatment) else [],
-            # Whoever gives a node back says with it that the repair is done: validation decides.
-            repaired=now if runbook is Runbook.RETURN else None,
+            # Whoever gives a node back, or wants it tested, asks for no repair: validation decides.
+            repaired=now if runbook in {Runbook.RETURN, Runbook.VALIDATE} else None,
+            pods_stay=runbook is Runbook.VALIDATE,
+            ordered=[BY_HAND[runbook]] if runbook in BY_HAND else [],
+            hardware=[report.plan.identity.instance_id] if report.plan.identity.instance_id else [],
         )
 
     def join(self, report: FaultReport, now: datetime) -> None:
@@ -168,6 +236,11 @@ class Incident(BaseModel):
         rank = severity(report.plan.treatment)
         if rank == 0:
             return
+        if is_of_our_reset(fault, self.reset_gpu, self.reset_began, self._reset_ended()):
+            self.note(now, "known as ours: the driver cleans up after the reset")
+            return
+        # Which GPU to reset, and whose pods are in the way, was decided without it.
+        self.examined = None
         if restarts_workload(report.plan.treatment):
             self.workload_faults = [*self.workload_faults, fault][-KEPT_FAULTS:]
         elif report.plan.treatment.rule not in self.block_rules:
@@ -202,14 +275,23 @@ class Incident(BaseModel):
             or (entity.kind == "gpu" and self.reset_gpu == (entity.uuid, entity.pci_address))
         )
 
-    def faulty_gpu(self) -> tuple[str | None, str | None]:
-        """UUID and PCI address of the one GPU that the faults name; nothing for none or several."""
-        named = {
+    def _reset_ended(self) -> datetime | None:
+        return max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)
+
+    def faulty_gpus(self) -> list[tuple[str | None, str | None]]:
+        """UUID and PCI address of each GPU that the faults name."""
+        named = [
             (fault.entity.uuid, fault.entity.pci_address)
             for fault in self.faults
             if fault.entity.kind == "gpu"
-        }
-        return named.pop() if len(named) == 1 else (None, None)
+        ]
+        return list(dict.fromkeys(named))
+
+    def faulty_gpu(self) -> tuple[str | None, str | None]:
+        """The one GPU that all faults name; nothing for several, or where one is of the node."""
+        named = self.faulty_gpus()
+        of_node = any(fault.entity.kind != "gpu" for fault in self.faults)
+        return (None, None) if of_node or len(named) != 1 else named[0]
 
     def note(self, now: datetime, text: str) -> None:
         """Record a line for the auditor; the oldest are dropped, they stay in the history."""
@@ -227,7 +309,8 @@ class Incident(BaseModel):
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
         if act.rung in REPAIRS:
             self.unsent = None
-            self.drained = False
+            self.pods_stay = self.drained is DrainScope.GPU
+            self.drained = self.examined = None
             self.drains = 0
             self.refute_repair()
             if act.proven:
@@ -244,11 +327,17 @@ class Incident(BaseModel):
             return f"{fault.summary}, asked for by {fault.reporter}"
         return f"{fault.source} {fault.code}, reported by {fault.reporter}"
 
-    def hardware(self) -> list[str]:
-        """Instances and GPUs that this incident is about."""
-        ids = [self.plan.identity.instance_id, self.target.instance_id]
-        ids += [fault.entity.uuid or "" for fault in self.faults]
-        return list(dict.fromkeys(name for name in ids if name))
+    def know(self, names: Iterable[str]) -> bool:
+        """Add names of hardware; True where one is new."""
+        known = indexed([*self.hardware, *names])
+        new = known != self.hardware
+        self.hardware = known
+        return new
+
+    def skip_to(self, rung: RungName) -> None:
+        """Try nothing milder than this rung any more."""
+        if self.floor is None or REPAIRS.index(rung) > REPAIRS.index(self.floor):
+            self.floor = rung
 
     def measurements(self) -> int:
         """Number of the next measurement through the agent: no two share a NodeTask."""

@@ -4,7 +4,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows.incident import BLOCKS, REPAIRS, Incident, restarts_workload, severity
+from gpu_runbooks.workflows.incident import (
+    BLOCKS,
+    REPAIRS,
+    DrainScope,
+    Incident,
+    restarts_workload,
+    severity,
+)
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 
 
@@ -26,8 +33,17 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Examine:
+    """Gather the evidence before a repair, and what the choice of it needs."""
+
+    repair: Rung
+
+
+@dataclass(frozen=True)
 class Drain:
     rung: Rung
+    pods: tuple[str, ...] | None = None
+    """UIDs of the pods that have the GPU to be reset; None for all of the node."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,11 @@ class Repair:
 
     rung: Rung
     attempt: int
+
+
+@dataclass(frozen=True)
+class ResumeServices:
+    """Have the GPU services run again that were stopped for a reset."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +88,18 @@ class Close:
 
 
 Step = (
-    Tolerate | HoldSlot | Block | Drain | RestartWorkload | Repair | Validate | Return | AskOperator | Close
+    Tolerate
+    | HoldSlot
+    | Block
+    | Examine
+    | Drain
+    | RestartWorkload
+    | Repair
+    | ResumeServices
+    | Validate
+    | Return
+    | AskOperator
+    | Close
 )
 
 
@@ -91,9 +123,11 @@ def next_step(incident: Incident, now: datetime) -> Step:
         return AskOperator(incident.question)
     if restarts_workload(treatment):
         return _restart(incident, rungs[RungName.RESTART_WORKLOAD])
-    if not incident.blocked or incident.marker_due:
+    if incident.services_paused:
+        return ResumeServices()
+    if not incident.gone and (not incident.blocked or incident.marker_due):
         return Block(rungs[RungName.BLOCK])
-    if severity(treatment) == BLOCKS and RungName.DRAIN in rungs and not incident.drained:
+    if severity(treatment) == BLOCKS and RungName.DRAIN in rungs and incident.drained is not DrainScope.NODE:
         return _drain(incident, rungs[RungName.DRAIN])
     if incident.validated:
         return Return(rungs[RungName.RETURN])
@@ -115,9 +149,13 @@ def _ended(incident: Incident) -> Close | None:
     if incident.returned:
         replaced = incident.target.instance_id != incident.plan.identity.instance_id
         return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
-    if incident.runbook is Runbook.DRAIN and incident.drained:
+    if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
         left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
         return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
+    if incident.runbook is Runbook.VALIDATE and incident.validated and incident.block_stood:
+        return Close(Outcome.VALIDATED, "the hardware passed; the block that stood before stands")
+    if incident.gone and not any(rung.name is RungName.REPLACE for rung in treatment.rungs):
+        return Close(Outcome.EXPIRED, f"the machine of node {incident.target.name} went away")
     if restarts_workload(treatment) and not incident.workload_faults:
         left = f", but for {incident.left} that were abandoned" if incident.left else ""
         return Close(
@@ -135,9 +173,38 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     last = max(ended, default=incident.opened)
     if now < last + repair.wait:
         return Tolerate(last + repair.wait)
-    if not incident.drained:
-        return _drain(incident, rungs[RungName.DRAIN])
+    if incident.gone:
+        return Repair(repair, incident.attempts(repair.name) + 1)
+    if repair.name not in incident.ordered and (question := _question(incident, repair)):
+        return AskOperator(question)
+    if incident.examined is None:
+        return Examine(repair)
+    scope = _scope(incident, repair)
+    if incident.drained not in {scope, DrainScope.NODE}:
+        pods = incident.examined.pods if scope is DrainScope.GPU else None
+        return _drain(incident, rungs[RungName.DRAIN], pods)
     return Repair(repair, incident.attempts(repair.name) + 1)
+
+
+def _question(incident: Incident, repair: Rung) -> str:
+    """Why policy wants a person's word before this repair; empty where it does not."""
+    if reason := incident.capped.get(repair.name):
+        return reason
+    if repair.name is RungName.REPLACE and incident.plan.repair.replace == "ask":
+        return "policy asks before an instance is replaced: say escalate_to replace, or abort"
+    return ""
+
+
+def _scope(incident: Incident, repair: Rung) -> DrainScope:
+    """What has to be empty before this repair: the GPU alone only where its pods are surely known."""
+    alone = (
+        repair.name is RungName.RESET_GPU
+        and incident.plan.repair.reset_scope == "gpu"
+        and not incident.all_gpus
+        and incident.examined is not None
+        and incident.examined.pods is not None
+    )
+    return DrainScope.GPU if alone else DrainScope.NODE
 
 
 def _restart(incident: Incident, rung: Rung) -> Step:
@@ -146,25 +213,29 @@ def _restart(incident: Incident, rung: Rung) -> Step:
     return RestartWorkload(rung)
 
 
-def _drain(incident: Incident, rung: Rung) -> Step:
+def _drain(incident: Incident, rung: Rung, pods: tuple[str, ...] | None = None) -> Step:
     if incident.drains >= rung.attempts:
         return AskOperator(f"the node could not be drained in {incident.drains} attempts")
-    return Drain(rung)
+    return Drain(rung, pods)
 
 
 def _nothing_left(incident: Incident) -> str:
     """What was tried, and the last thing that went wrong."""
-    tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS) or "it has no repair"
+    tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS)
+    if not tried:
+        begin = incident.begin_at
+        tried = f"milder ones than {begin} did not last on this hardware" if begin else "it has no repair"
     failed = [act for act in incident.acts if not act.proven and act.rung is not RungName.DRAIN]
     last = f"; last {failed[-1].rung}: {failed[-1].proof}" if failed else ""
     return f"ladder {incident.plan.treatment.ladder} has no rung left ({tried}){last}"
 
 
 def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None:
-    """The mildest repair with attempts left, never milder than one already tried or asked for."""
-    tried = [REPAIRS.index(act.rung) for act in incident.acts if act.rung in REPAIRS]
-    floor = max([*tried, REPAIRS.index(incident.floor) if incident.floor else 0])
-    for name in REPAIRS[floor:]:
+    """The mildest repair with attempts left: none milder than one tried, asked for, or that failed before."""
+    floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
+    floors += [incident.floor] if incident.floor else []
+    floors += [incident.begin_at] if incident.begin_at and not incident.ordered else []
+    for name in REPAIRS[max(map(REPAIRS.index, floors), default=0) :]:
         rung = rungs.get(name)
         if rung is not None and incident.attempts(name) < rung.attempts + incident.granted.get(name, 0):
             return rung

@@ -30,6 +30,70 @@ class DrainNode(IncidentLife):
 
 
 @workflow.defn
+class ResetGpu(IncidentLife):
+    """Resets one GPU of a node, or all: block, drain of the pods that have it, reset, validate, return."""
+
+    _runbook = Runbook.RESET
+
+    @workflow.init
+    def __init__(self, raw: Any = None) -> None:
+        super().__init__(raw)
+
+    @workflow.run
+    async def run(self, raw: Any = None) -> audit.Result:
+        """Reset; where that is not proven, ask the person."""
+        return await self._climb(raw)
+
+
+@workflow.defn
+class RebootNode(IncidentLife):
+    """Reboots a node: block, drain, reboot with proof, validate, return."""
+
+    _runbook = Runbook.REBOOT
+
+    @workflow.init
+    def __init__(self, raw: Any = None) -> None:
+        super().__init__(raw)
+
+    @workflow.run
+    async def run(self, raw: Any = None) -> audit.Result:
+        """Reboot; where that is not proven, ask the person."""
+        return await self._climb(raw)
+
+
+@workflow.defn
+class ReplaceNode(IncidentLife):
+    """Replaces the machine of a node: block, drain, terminate by its owner, validate the successor."""
+
+    _runbook = Runbook.REPLACE
+
+    @workflow.init
+    def __init__(self, raw: Any = None) -> None:
+        super().__init__(raw)
+
+    @workflow.run
+    async def run(self, raw: Any = None) -> audit.Result:
+        """Replace; where that is not proven, ask the person."""
+        return await self._climb(raw)
+
+
+@workflow.defn
+class ValidateNode(IncidentLife):
+    """Tests the hardware of a node under load, on the GPUs that no pod has."""
+
+    _runbook = Runbook.VALIDATE
+
+    @workflow.init
+    def __init__(self, raw: Any = None) -> None:
+        super().__init__(raw)
+
+    @workflow.run
+    async def run(self, raw: Any = None) -> audit.Result:
+        """Block, test, and return; a block that stood before stays."""
+        return await self._climb(raw)
+
+
+@workflow.defn
 class ReturnNode(IncidentLife):
     """Gives a blocked node back: takes our block over, validates the hardware, and removes the block."""
 

@@ -86,6 +86,9 @@ class IncidentMessages:
         incident.drains = 0
         if incident.runbook is Runbook.DRAIN:
             return f"node {incident.target.name}: drains again"
+        if incident.gone:
+            _grant(incident, RungName.REPLACE)
+            return f"node {incident.target.name}: looks for its successor again"
         last = incident.acts[-1] if incident.acts else None
         repaired = last is not None and last.rung in {*REPAIRS, RungName.VALIDATE}
         undrained = last is not None and last.rung is RungName.DRAIN and not last.proven
@@ -102,8 +105,8 @@ class IncidentMessages:
         incident.drains = 0
         incident.refute_repair()
         incident.floor = word.rung
-        used, allowed = incident.attempts(word.rung), _attempts(incident, word.rung)
-        incident.granted = {**incident.granted, word.rung: max(0, used + 1 - allowed)}
+        incident.ordered = list(dict.fromkeys([*incident.ordered, word.rung]))
+        _grant(incident, word.rung)
         return f"node {incident.target.name}: next rung {word.rung}"
 
     @workflow.update(description="Order what happens to pods that keep a drain from ending")
@@ -229,7 +232,7 @@ class IncidentMessages:
         incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
         incident.question = incident.unsent = None
         incident.unanswered = False
-        incident.drained = False  # days may have passed
+        incident.drained = incident.examined = None  # days may have passed
         return incident
 
 
@@ -237,6 +240,12 @@ def _is_of(incident: Incident, report: FaultReport) -> bool:
     """Whether a fault is of the incident's machine: the one that broke, or its replacement."""
     machines = {incident.plan.identity.provider_id, incident.target.provider_id}
     return report.plan.identity.provider_id in machines
+
+
+def _grant(incident: Incident, rung: RungName) -> None:
+    """Allow one more attempt than there were."""
+    used, allowed = incident.attempts(rung), _attempts(incident, rung)
+    incident.granted = {**incident.granted, rung: max(0, used + 1 - allowed)}
 
 
 def _attempts(incident: Incident, rung: RungName) -> int:

@@ -5,17 +5,28 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+from gpu_runbooks.activities.model.fault import Entity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.operator import wrong_fields
 from gpu_runbooks.workflows.phases import Runbook
 
+TESTED = (RungName.VALIDATE, RungName.RETURN)
+
 LADDERS = {
     Runbook.DRAIN: ("drain", (RungName.BLOCK, RungName.DRAIN)),
-    Runbook.RETURN: ("block", (RungName.BLOCK, RungName.VALIDATE, RungName.RETURN)),
+    Runbook.RESET: ("reset", (RungName.BLOCK, RungName.DRAIN, RungName.RESET_GPU, *TESTED)),
+    Runbook.REBOOT: ("reboot", (RungName.BLOCK, RungName.DRAIN, RungName.REBOOT, *TESTED)),
+    Runbook.REPLACE: ("replace", (RungName.BLOCK, RungName.DRAIN, RungName.REPLACE, *TESTED)),
+    Runbook.VALIDATE: ("block", (RungName.BLOCK, *TESTED)),
+    Runbook.RETURN: ("block", (RungName.BLOCK, *TESTED)),
 }
 """Of the runbooks that only people start: the ladder of the policy, and what they climb of it."""
+
+
+GPU_NAME = r"^(GPU-[0-9A-Za-z-]{1,90}|[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})$"
+"""UUID as NVML spells it, or a PCI address without function."""
 
 
 class AutomaticStart(BaseModel):
@@ -31,13 +42,28 @@ class ContinuedStart(BaseModel):
 
 
 class HandStart(BaseModel):
-    """Written by a person, so an unknown field is a slip and is refused: `DrainNode`, `ReturnNode`."""
+    """Written by a person, so an unknown field is a slip and is refused: all runbooks that name their act."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     node: str = Field(min_length=1)
     reason: str = Field(min_length=1, max_length=500)
     operator: str = Field(min_length=1, max_length=100)
+
+
+class ResetStart(HandStart):
+    """A person's start of `ResetGpu`."""
+
+    gpu: str | None = Field(default=None, pattern=GPU_NAME)
+    """UUID or PCI address of the one to reset; None resets all GPUs of the node."""
+
+    def entity(self) -> Entity:
+        """What the fault is about."""
+        if self.gpu is None:
+            return Entity()
+        if self.gpu.startswith("GPU-"):
+            return Entity(kind="gpu", uuid=self.gpu)
+        return Entity(kind="gpu", pci_address=self.gpu.lower())
 
 
 class ManualStart(HandStart):
@@ -50,6 +76,9 @@ class ManualStart(HandStart):
 
 
 Start = AutomaticStart | ContinuedStart | HandStart
+
+BY_RUNBOOK: dict[Runbook, type[HandStart]] = {Runbook.REMEDIATE: ManualStart, Runbook.RESET: ResetStart}
+"""Where a person may write more than node, reason and operator."""
 
 
 def read_start(raw: Any, runbook: Runbook = Runbook.REMEDIATE) -> Start:
@@ -64,7 +93,7 @@ def read_start(raw: Any, runbook: Runbook = Runbook.REMEDIATE) -> Start:
             'the input must be one JSON object, for example {"node": "ip-10-0-0-1.ec2.internal", '
             f'"reason": "ECC errors", "operator": "ana"}}, not {type(raw).__name__}',
         )
-    model: type[Start] = ManualStart if runbook is Runbook.REMEDIATE else HandStart
+    model: type[Start] = BY_RUNBOOK.get(runbook, HandStart)
     if "incident" in raw:
         model = ContinuedStart
     elif "report" in raw and runbook is Runbook.REMEDIATE:

@@ -49,6 +49,16 @@ SOON: dict[str, Any] = {
 REBOOT_ONCE: dict[str, Any] = {**SOON, "retry_policy": RetryPolicy(maximum_attempts=1)}
 """RebootInstances has no idempotency token: one attempt, then the wait for proof, whatever the answer."""
 
+COMMAND_ONCE: dict[str, Any] = {**REBOOT_ONCE, "start_to_close_timeout": timedelta(minutes=2)}
+"""The site's own command has 40 s, behind what EC2 is asked first."""
+
+INSPECT: dict[str, Any] = {
+    **SOON,
+    "schedule_to_close_timeout": timedelta(seconds=60),
+    "retry_policy": BRIEFLY,
+}
+"""A look that the act waits for: without an answer nothing is sent."""
+
 REPLACE_SOON: dict[str, Any] = {
     **SOON,
     "schedule_to_close_timeout": timedelta(seconds=90),

@@ -4,8 +4,10 @@ from datetime import datetime
 
 from temporalio import workflow
 
+from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows import audit
+from gpu_runbooks.activities.recorded_repairs import MEMO, repairs_memo, repairs_of_memo
+from gpu_runbooks.workflows import audit, ledger
 from gpu_runbooks.workflows.incident import Act, Incident
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
@@ -34,9 +36,30 @@ def record(
             ended=workflow.now(),
         )
     )
-    if rung is RungName.REPLACE:
-        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware())])
+    if rung is RungName.REPLACE and incident.know([incident.target.instance_id]):
+        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
     show(incident)
+
+
+def remember(incident: Incident) -> None:
+    """Leave the last repair in the memo, for later incidents of the same hardware."""
+    act = incident.acts[-1]
+    facts_of = ledger.Suspect(machine=tuple(incident.machine), faulty=tuple(incident.faulty))
+    one = incident.faulty if incident.reset_gpu != (None, None) else ()
+    repair = PastRepair(
+        rung=act.rung,
+        proven=act.proven,
+        ended=act.ended,
+        hardware=ledger.hardware_of(act.rung, facts_of, one),
+        incident=incident.workflow_id,
+        run_id=incident.run_id,
+    )
+    workflow.upsert_memo(repairs_memo([*remembered(), repair]))
+
+
+def remembered() -> tuple[PastRepair, ...]:
+    """The repairs in this run's memo."""
+    return repairs_of_memo(workflow.memo_value(MEMO, default=[]))
 
 
 def show(incident: Incident) -> None:

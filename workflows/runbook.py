@@ -9,9 +9,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
     from gpu_runbooks.activities.errors import BAD_INPUT, NOT_BLOCKED, refusal
-    from gpu_runbooks.activities.model.fault import Fault, FaultSource
+    from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
     from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
+    from gpu_runbooks.activities.recorded_repairs import repairs_memo
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.holding_slot import return_slot
@@ -23,13 +24,15 @@ with workflow.unsafe.imports_passed_through():
         ContinuedStart,
         HandStart,
         ManualStart,
+        ResetStart,
         narrowed,
         read_cluster,
         read_start,
     )
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
-    from gpu_runbooks.workflows.recording import enter
+    from gpu_runbooks.workflows.recording import enter, remembered
+    from gpu_runbooks.workflows.resetting import resume_before_leaving
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
 
 
@@ -88,6 +91,7 @@ class IncidentLife(IncidentMessages):
         fault = Fault(
             source=FaultSource.MANUAL,
             code="manual",
+            entity=start.entity() if isinstance(start, ResetStart) else Entity(),
             summary=start.reason,
             first_seen=now,
             last_seen=now,
@@ -112,10 +116,13 @@ class IncidentLife(IncidentMessages):
     async def _continue_when_long(self, incident: Incident) -> None:
         if workflow.info().is_continue_as_new_suggested():
             await workflow.wait_condition(workflow.all_handlers_finished)
-            workflow.continue_as_new({"incident": incident.model_dump(mode="json")})
+            workflow.continue_as_new(
+                {"incident": incident.model_dump(mode="json")}, memo=repairs_memo(remembered())
+            )
 
     async def _close(self, incident: Incident, step: Close) -> audit.Result:
         incident.end(step.outcome, step.reason)
+        await resume_before_leaving(incident)
         await return_slot(incident)
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])
         enter(incident, Phase.CLOSED)
@@ -136,5 +143,6 @@ class IncidentLife(IncidentMessages):
         else:
             incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(outcome)])
+        await resume_before_leaving(incident)
         enter(incident, Phase.CLOSED)
         await return_slot(incident)

@@ -1,20 +1,27 @@
 """The steps of an incident: each does one thing to the node and writes into the incident what it showed."""
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.errors import FOR_A_PERSON
-from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows import ladder, repairs
+from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.workflows import ladder
 from gpu_runbooks.workflows.blocking import block, clear, unblock
 from gpu_runbooks.workflows.draining import drain, restart_workload
+from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
 from gpu_runbooks.workflows.holding_slot import hold_slot
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.phases import Outcome, Phase
-from gpu_runbooks.workflows.recording import enter, record, show
+from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
+from gpu_runbooks.workflows.rebooting import reboot
+from gpu_runbooks.workflows.recording import enter, record, remember, show
+from gpu_runbooks.workflows.replacing import replace
+from gpu_runbooks.workflows.resetting import reset_gpu, resume_services
 from gpu_runbooks.workflows.validating import validate
 from gpu_runbooks.workflows.waits import wait_for
 
@@ -28,34 +35,16 @@ ASK_AGAIN = timedelta(minutes=10)
 """After it an incident asks again by itself what an API that was away did not answer."""
 
 REPAIRS = {
-    RungName.RESET_GPU: (Phase.RESETTING_GPU, repairs.reset_gpu),
-    RungName.REBOOT: (Phase.REBOOTING, repairs.reboot),
-    RungName.REPLACE: (Phase.REPLACING, repairs.replace),
+    RungName.RESET_GPU: (Phase.RESETTING_GPU, reset_gpu),
+    RungName.REBOOT: (Phase.REBOOTING, reboot),
+    RungName.REPLACE: (Phase.REPLACING, replace),
 }
 
 
 async def take(incident: Incident, step: ladder.Step) -> None:
     """Take one step. What an activity refuses for good becomes a question to a person."""
     try:
-        match step:
-            case ladder.Tolerate(until=moment):
-                await tolerate(incident, moment)
-            case ladder.HoldSlot():
-                await hold_slot(incident)
-            case ladder.Block():
-                await block(incident)
-            case ladder.Drain(rung=rung):
-                await drain(incident, rung)
-            case ladder.RestartWorkload(rung=rung):
-                await restart_workload(incident, rung)
-            case ladder.Repair():
-                await repair(incident, step)
-            case ladder.Validate(rung=rung):
-                await validate_repair(incident, rung)
-            case ladder.Return():
-                await return_node(incident)
-            case ladder.AskOperator():
-                await ask_operator(incident, step)
+        await STEPS[type(step)](incident, step)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -63,10 +52,10 @@ async def take(incident: Incident, step: ladder.Step) -> None:
             incident.question, incident.unanswered = in_words(error), had_no_answer(error)
 
 
-async def tolerate(incident: Incident, moment: datetime) -> None:
+async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
     enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
-    known, wait = len(incident.faults), moment - workflow.now()
+    known, wait = len(incident.faults), step.until - workflow.now()
     await wait_for(
         lambda: incident.outcome is not None or len(incident.faults) > known, wait, f"wait for {wait}"
     )
@@ -74,45 +63,51 @@ async def tolerate(incident: Incident, moment: datetime) -> None:
 
 async def repair(incident: Incident, step: ladder.Repair) -> None:
     """Reset, reboot or replace, and record the proof or its absence."""
-    if not await clear(incident, step.rung.name):
-        return
+    if not incident.gone and (not await clear(incident, step.rung.name) or incident.examined is None):
+        return  # or a fault came while we looked: it is decided anew
+    evidence = incident.examined.evidence if incident.examined else ""
     phase, act = REPAIRS[step.rung.name]
     enter(incident, phase)
     started = workflow.now()
     try:
         proof = await act(incident, step)
-    except repairs.NotSentError as error:
+    except NotSentError as error:
         await not_sent(incident, step, started, str(error))
+        return
+    except CapacityLostError as error:
+        # No attempt is used up: asked again, it goes on waiting for the successor.
+        incident.question, incident.unanswered = f"capacity lost: {error}", True
         return
     except ActivityError as error:
         if is_cancelled_exception(error) or cause_type(error) in FOR_A_PERSON:
             raise
-        proof = repairs.Proof(proven=False, text=in_words(error))
+        proof = Proof(proven=False, text=in_words(error))
     if proof.target is not None:
-        incident.target = proof.target
-    record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text)
+        incident.target, incident.gone, incident.terminated = proof.target, False, None
+    record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text, evidence=evidence)
+    remember(incident)
 
 
 async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
     """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
     if started - incident.last(RungName.DRAIN) > DRAIN_HOLDS:
-        incident.drained = False
+        incident.drained = None
     if incident.unsent is None:
         incident.unsent = started
         incident.note(workflow.now(), f"{step.rung.name} was not asked for, trying again: {why}")
     if workflow.now() - incident.unsent >= step.rung.timeout:
-        incident.question = why
+        incident.question, incident.unanswered, incident.unsent = why, True, None
         return
     await wait_for(
         lambda: incident.outcome is not None, NOT_SENT_PAUSE, f"before {step.rung.name} is tried again"
     )
 
 
-async def validate_repair(incident: Incident, rung: Rung) -> None:
+async def validate_repair(incident: Incident, step: ladder.Validate) -> None:
     """Validate the node. The result counts only if no newer fault refuted the repair meanwhile."""
     enter(incident, Phase.VALIDATING)
     started, repaired = workflow.now(), incident.repaired
-    proof = await validate(incident, rung)
+    proof = await validate(incident, step.rung)
     if proof.inconclusive:
         incident.question = proof.text
     elif incident.repaired == repaired:
@@ -161,3 +156,18 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
         show(incident)
     if incident.blocked and incident.outcome is None:
         await clear(incident, "going on")  # a person may have given the node back meanwhile
+
+
+STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
+    ladder.Tolerate: tolerate,
+    ladder.HoldSlot: lambda incident, _: hold_slot(incident),
+    ladder.Block: lambda incident, _: block(incident),
+    ladder.Examine: examine,
+    ladder.Drain: drain,
+    ladder.RestartWorkload: lambda incident, step: restart_workload(incident, step.rung),
+    ladder.Repair: repair,
+    ladder.ResumeServices: lambda incident, _: resume_services(incident),
+    ladder.Validate: validate_repair,
+    ladder.Return: lambda incident, _: return_node(incident),
+    ladder.AskOperator: ask_operator,
+}

@@ -6,9 +6,10 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.node import ObserveNode
 from gpu_runbooks.activities.model.node_task import NodeTaskKind, RunTestPod
 from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER, until
-from gpu_runbooks.workflows.repairs import Proof, run_node_task
+from gpu_runbooks.workflows.proof import Proof
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
 
 
@@ -39,10 +40,11 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
             run_id=incident.run_id,
             attempt=attempt,
             gpus=expected.gpus,
+            free_only=incident.pods_stay,
             template=incident.plan.test_pod,
             deadline=deadline,
         ),
-        summary=f"test pod on all {expected.gpus} GPUs of {target.name}",
+        summary=f"test pod on all {'free' if incident.pods_stay else expected.gpus} GPUs of {target.name}",
         **until(deadline, workflow.now()),
     )
     if pod.outcome != "succeeded":
@@ -63,4 +65,5 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
     if wrong := failures(checks):
         return Proof(proven=False, text=wrong)
     names = ", ".join(check.name for check in (*measured, *checks))
-    return Proof(proven=True, text=f"{names}: as expected; test pod {pod.pod} succeeded")
+    tested = f"test pod {pod.pod} succeeded on {pod.gpus} of {expected.gpus} GPUs"
+    return Proof(proven=True, text=f"{names}: as expected; {tested}")

@@ -150,6 +150,8 @@ class RunTestPod(Wire):
     run_id: str
     attempt: int
     gpus: int
+    free_only: bool = False
+    """Other pods work on the node: only the GPUs that none of them has are tested, at most `gpus`."""
     template: TestPodTemplate
     deadline: datetime
 
@@ -159,4 +161,6 @@ class TestPodResult(Wire):
 
     outcome: Literal["succeeded", "failed", "timed_out"]
     pod: str
+    gpus: int = 0
+    """GPUs that it had."""
     message: str = ""

@@ -210,6 +210,7 @@ class DeleteNodeClaim(Wire):
 
 class NodeClaimDeleted(Wire):
     node_claim: str
+    """Empty where NodeClaim and Node were gone already."""
     uid: str
     node_pool: str
     """Empty for a NodeClaim that belongs to no NodePool."""
@@ -227,6 +228,8 @@ class AwaitNodeClaim(Wire):
     node_pool: str
     static: bool
     deadline: datetime
+    requested_at: datetime | None = None
+    """When it was deleted: a NodeClaim that came since is the successor, also one that is done already."""
 
 
 class NodeClaimGone(Wire):
@@ -252,9 +255,10 @@ class PauseGpuServices(Wire):
 
 
 class PausedGpuServices(Wire):
-    outcome: Literal["paused", "nothing", "deferred", "failed"]
+    outcome: Literal["paused", "nothing", "deferred", "impossible", "failed"]
     """`nothing`: no service here is managed by labels. `deferred`: somebody else is at work on them, such as
-    a driver upgrade, and nothing was changed. `failed`: they did not stop in time, and are to be resumed."""
+    a driver upgrade, and nothing was changed. `impossible`: they would not come back to a blocked node, and
+    nothing was changed. `failed`: they did not stop in time, and are to be resumed."""
     services: tuple[str, ...] = ()
     message: str = ""
 

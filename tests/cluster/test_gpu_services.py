@@ -129,7 +129,7 @@ async def test_services_that_would_not_come_back_are_not_stopped(
     await until(admin, path, "device-plugin", _is_ready)
     await block(kubernetes, block_request(identity))
     paused = await pause_gpu_services(faulty, pause(identity, soon()))
-    assert paused.outcome == "deferred"
+    assert paused.outcome == "impossible"
     assert f"do not tolerate {names.BLOCK_TAINT}:NoSchedule: {namespace}/device-plugin-" in paused.message
     assert proxy.count("PATCH") == 0
     assert await operator_labels(admin, identity.name) == OPERATOR

@@ -79,7 +79,7 @@ async def test_foreign_taint_keeps_the_pod_off(kubernetes, blocked):
 
 async def test_standing_pod_is_adopted(admin, kubernetes, untainted):
     request = request_for(untainted)
-    await admin.request("POST", PODS, body=pod_of(name_of(request), request))
+    await admin.request("POST", PODS, body=pod_of(name_of(request), request, 8))
     ended = await until(
         admin, PODS, name_of(request), lambda pod: bool(pod) and pod["status"]["phase"] == "Succeeded"
     )
@@ -139,4 +139,4 @@ def test_waiting_container_is_named():
 
 def test_deadline_in_the_past_still_gives_a_valid_pod(blocked):
     request = request_for(blocked, deadline=datetime(2026, 3, 1, tzinfo=UTC))
-    assert pod_of("p", request)["spec"]["activeDeadlineSeconds"] == 1
+    assert pod_of("p", request, 8)["spec"]["activeDeadlineSeconds"] == 1

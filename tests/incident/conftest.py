@@ -19,6 +19,7 @@ from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
+from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import FindHolders, Holders
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.temporal import Temporal
@@ -72,6 +73,10 @@ class ListlessTemporal(Temporal):
     async def find_holders(self, request: FindHolders) -> Holders:  # noqa: ARG002
         return Holders()
 
+    @activity.defn
+    async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:  # noqa: ARG002
+        return HardwareHistory()
+
 
 async def lists_workflows(client: Client) -> bool:
     try:
@@ -101,7 +106,12 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
             Worker(
                 client,
                 task_queue=TEMPORAL_QUEUE,
-                activities=[temporal.ensure_budget, temporal.find_holders, temporal.find_closed_incidents],
+                activities=[
+                    temporal.ensure_budget,
+                    temporal.find_holders,
+                    temporal.find_closed_incidents,
+                    temporal.recall_hardware,
+                ],
             ),
         ):
             await stack.enter_async_context(worker)

@@ -5,7 +5,6 @@ They are registered under the names of the real ones; the workflows under test a
 
 import asyncio
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from incident.plans import identity, plan
@@ -32,29 +31,48 @@ from gpu_runbooks.activities.model.node import (
 )
 from gpu_runbooks.activities.model.node_task import (
     DeleteNodeTask,
+    Examination,
+    ExamineNode,
     GpuFacts,
     HardwareFacts,
     NodeTaskKind,
     NodeTaskResult,
+    ResetOutcome,
     RunNodeTask,
     RunTestPod,
     TestPodResult,
 )
 from gpu_runbooks.activities.model.plan import PlanIncident
 from gpu_runbooks.activities.model.repair import (
+    AwaitNodeClaim,
     AwaitReboot,
+    AwaitSuccessor,
     ClaimReplacement,
     ConfirmReplacement,
+    DeleteNodeClaim,
+    InspectInstance,
+    InstanceReport,
+    LaunchSuccessor,
+    NodeClaimDeleted,
+    NodeClaimGone,
+    PausedGpuServices,
+    PauseGpuServices,
     RebootInstance,
     RebootProof,
     RebootRequested,
+    RemoveNode,
     ReplaceInstance,
     ReplacementConfirmed,
     ReplacementProof,
     ReplaceRequested,
+    ResumedGpuServices,
+    ResumeGpuServices,
+    SuccessorComing,
+    SuccessorLaunched,
 )
 
 EVIDENCE = EvidenceReference(digest="sha256:abc", location="file:///evidence/drain.json", size=10)
+NOT_KEPT = EvidenceReference(digest="sha256:abc", location="", size=10, problem="the bucket is away")
 
 
 class World(ClusterActivities, CloudActivities):
@@ -69,6 +87,7 @@ class World(ClusterActivities, CloudActivities):
         self.back = True
         """What was away is there again, where a test makes something be away."""
         self.ladder = "reset"
+        self.plan_changes: dict[str, Any] = {}
         self.drains: list[str] = []
         """Outcomes of the coming drains, `drained` when used up; one that `waits` goes on until cancelled."""
         self.blockers: tuple[PodBlocker, ...] = ()
@@ -77,9 +96,26 @@ class World(ClusterActivities, CloudActivities):
         self.drain_requests: list[DrainPods] = []
         self.holders: tuple[str, ...] | None = ("uid-hung",)
         """Pods that hold GPU-1, or None where the agent cannot say."""
+        self.examinations: list[Examination] = []
+        """Results of the coming examinations."""
+        self.examined: list[ExamineNode] = []
+        self.alone: bool | None = None
+        """Whether GPU-1 can be reset by itself: then its pods are `holders`."""
+        self.pauses: list[str] = []
+        """Outcomes of the coming pauses of the GPU services, `nothing` when used up."""
+        self.paused = False
         self.resets: list[str] = []
+        """Outcomes of the coming resets, of the task or `reset` itself; `succeeded` when used up."""
+        self.reset_requests: list[RunNodeTask] = []
+        self.instance = InstanceReport(state="running")
+        self.node_claims: list[NodeClaimGone] = []
+        self.karpenter = False
+        self.successors: list[SuccessorComing] = []
+        self.launches: list[SuccessorLaunched] = []
+        self.pod_requests: list[RunTestPod] = []
         self.reboots: list[str] = []
         """`proven`, `unproven`, `refused`, `forbidden`, `not sent` or `unknown` (the call itself fails)."""
+        self.reboot_takes_it_away = False
         self.replacements: list[str] = []
         self.confirmations: list[bool] = []
         self.pods: list[TestPodResult | str] = []
@@ -104,7 +140,16 @@ class World(ClusterActivities, CloudActivities):
     @property
     def acts(self) -> list[str]:
         """What was done to the node, without the looking."""
-        looking = {"observe", "plan", "delete_task", "measure"}
+        looking = {
+            "observe",
+            "plan",
+            "delete_task",
+            "measure",
+            "examine",
+            "inspect",
+            "remove_node",
+            "await_successor",
+        }
         return [call for call in self.calls if call not in looking]
 
     @activity.defn
@@ -112,14 +157,20 @@ class World(ClusterActivities, CloudActivities):
         await self._called("plan")
         if request.node != self.node.name:
             raise errors.refusal(errors.NODE_NOT_FOUND, f"no node is named {request.node}")
-        return plan(request.ladder or self.ladder, identity=self.node)
+        return plan(request.ladder or self.ladder, identity=self.node, **self.plan_changes)
 
     @activity.defn
     async def observe_node(self, request: ObserveNode):
         await self._called("observe")
         blocked = self.marker is not None and self.marker.incident == request.incident
         return NodeObservation(
-            identity=self.node, ready="True", blocked=blocked, marker=self.marker, gpus=8, efa_interfaces=32
+            identity=self.node,
+            ready="True",
+            blocked=blocked,
+            marker=self.marker,
+            gpus=8,
+            efa_interfaces=32,
+            karpenter=self.karpenter,
         )
 
     @activity.defn
@@ -144,7 +195,7 @@ class World(ClusterActivities, CloudActivities):
             incident=request.incident,
             run_id=request.run_id,
             reasons=tuple(reasons),
-            since=request.since,
+            since=standing.since if standing else request.since,
             was_unschedulable=False,
             held=request.hold or (standing is not None and standing.held),
         )
@@ -160,7 +211,8 @@ class World(ClusterActivities, CloudActivities):
     @activity.defn
     async def drain_pods(self, request: DrainPods):
         self.drain_requests.append(request)
-        await self._called("drain" if request.only is None else "restart")
+        whole = request.only is None
+        await self._called("drain" if whole else "drain_gpu" if self.node_has_block() else "restart")
         outcome = self.drains.pop(0) if self.drains else "drained"
         if outcome == "waits":
             await self._report_progress(request)
@@ -184,16 +236,27 @@ class World(ClusterActivities, CloudActivities):
     @activity.defn
     async def run_node_task(self, request: RunNodeTask):
         if request.kind is NodeTaskKind.RESET_GPU:
+            self.reset_requests.append(request)
             await self._called("reset")
-            outcome = self.resets.pop(0) if self.resets else "succeeded"
-            return NodeTaskResult(task=f"reset-{request.attempt}", outcome=outcome, message="reset")
+            return self._reset(request)
+        if request.kind is NodeTaskKind.REBOOT:
+            await self._called("reboot_by_agent")
+            self.node = self.node.model_copy(update={"boot_id": f"{self.node.boot_id}+"})
+            return NodeTaskResult(task=f"reboot-{request.attempt}", outcome="succeeded")
         await self._called("validate" if self.node_has_block() else "measure")
         healthy = self.validations.pop(0) if self.validations else True
+        facts = self._facts(healthy=healthy)
+        return NodeTaskResult(task=f"validate-{request.attempt}", outcome="succeeded", facts=facts)
+
+    def _facts(self, *, healthy: bool) -> HardwareFacts:
         gpu = GpuFacts(
             index=0,
             uuid="GPU-1",
             pod_uids=self.holders,
             host_processes=0,
+            allocated_pod_uids=self.holders,
+            reset_alone=self.alone,
+            mig_enabled=False,
             recovery_action=0 if healthy else 2,
             ecc_uncorrected=0,
             remap_pending=False,
@@ -201,12 +264,84 @@ class World(ClusterActivities, CloudActivities):
             nvlinks=18,
             nvlinks_active=18,
         )
-        facts = HardwareFacts(gpus=(gpu,) * 8, efa_interfaces=32, boot_id=self.node.boot_id)
-        return NodeTaskResult(task=f"validate-{request.attempt}", outcome="succeeded", facts=facts)
+        return HardwareFacts(gpus=(gpu,) * 8, efa_interfaces=32, boot_id=self.node.boot_id)
+
+    def _reset(self, request: RunNodeTask) -> NodeTaskResult:
+        outcome = self.resets.pop(0) if self.resets else "succeeded"
+        task = f"reset-{request.attempt}"
+        if outcome in set(ResetOutcome):
+            done = outcome == ResetOutcome.DONE
+            return NodeTaskResult(
+                task=task, outcome="succeeded" if done else "failed", message=outcome, reset=outcome
+            )
+        return NodeTaskResult(task=task, outcome=outcome, message="reset")
+
+    @activity.defn
+    async def examine_node(self, request: ExamineNode):
+        self.examined.append(request)
+        await self._called("examine")
+        if self.examinations:
+            return self.examinations.pop(0)
+        return Examination(facts=self._facts(healthy=False), evidence=EVIDENCE)
+
+    @activity.defn
+    async def pause_gpu_services(self, request: PauseGpuServices):  # noqa: ARG002
+        outcome = self.pauses.pop(0) if self.pauses else "nothing"
+        if outcome != "nothing":
+            await self._called(f"pause {outcome}")
+        self.paused = outcome in {"paused", "failed"}
+        return PausedGpuServices(outcome=outcome, message="a driver upgrade is under way")
+
+    @activity.defn
+    async def resume_gpu_services(self, request: ResumeGpuServices):  # noqa: ARG002
+        await self._called("resume")
+        self.paused = False
+        return ResumedGpuServices(restored=("device-plugin",))
 
     @activity.defn
     async def delete_node_task(self, request: DeleteNodeTask):  # noqa: ARG002
         await self._called("delete_task")
+
+    @activity.defn
+    async def inspect_instance(self, request: InspectInstance):  # noqa: ARG002
+        await self._called("inspect")
+        return self.instance
+
+    @activity.defn
+    async def run_reboot_command(self, request: RebootInstance):
+        await self._called("reboot_command")
+        self.node = self.node.model_copy(update={"boot_id": f"{self.node.boot_id}+"})
+        return RebootRequested(instance_id=request.identity.instance_id, requested_at="2026-01-01T00:00:00Z")
+
+    @activity.defn
+    async def launch_successor(self, request: LaunchSuccessor):  # noqa: ARG002
+        await self._called("launch")
+        if self.launches:
+            return self.launches.pop(0)
+        return SuccessorLaunched(launched=True, group="asg", desired_capacity=8, instance_id="i-n2")
+
+    @activity.defn
+    async def delete_node_claim(self, request: DeleteNodeClaim):
+        await self._called("delete_claim")
+        return NodeClaimDeleted(
+            node_claim="p5-x1",
+            uid="uid-claim",
+            node_pool="p5",
+            static=False,
+            requested_at=request.deadline,
+        )
+
+    @activity.defn
+    async def await_node_claim(self, request: AwaitNodeClaim):  # noqa: ARG002
+        await self._called("await_claim")
+        gone = self.node_claims.pop(0) if self.node_claims else NodeClaimGone(gone=True, successor=True)
+        if gone.gone:
+            self.node, self.marker = identity("n2", provider_id="kwok://n2", instance_id=""), None
+        return gone
+
+    @activity.defn
+    async def remove_node(self, request: RemoveNode):  # noqa: ARG002
+        await self._called("remove_node")
 
     @activity.defn
     async def reboot_instance(self, request: RebootInstance):
@@ -227,6 +362,9 @@ class World(ClusterActivities, CloudActivities):
     @activity.defn
     async def await_reboot(self, request: AwaitReboot):
         await self._called("await_reboot")
+        if self.reboot_takes_it_away:
+            self.node, self.marker = identity("n1-gone"), None
+            return RebootProof(proven=False, gone=True, message="the Node went away")
         if self.node.boot_id == request.identity.boot_id:
             return RebootProof(proven=False, message="the boot id did not change")
         return RebootProof(proven=True, boot_id=self.node.boot_id)
@@ -248,6 +386,11 @@ class World(ClusterActivities, CloudActivities):
         )
 
     @activity.defn
+    async def await_successor(self, request: AwaitSuccessor):  # noqa: ARG002
+        await self._called("await_successor")
+        return self.successors.pop(0) if self.successors else SuccessorComing(coming=True)
+
+    @activity.defn
     async def claim_replacement(self, request: ClaimReplacement):
         await self._called("claim")
         self.marker = BlockMarker(
@@ -267,6 +410,7 @@ class World(ClusterActivities, CloudActivities):
 
     @activity.defn
     async def run_test_pod(self, request: RunTestPod):
+        self.pod_requests.append(request)
         await self._called("test_pod")
         answer = self.pods.pop(0) if self.pods else None
         if answer == "forbidden":
@@ -282,15 +426,32 @@ class World(ClusterActivities, CloudActivities):
             self.block_node,
             self.unblock_node,
             self.drain_pods,
+            self.examine_node,
+            self.pause_gpu_services,
+            self.resume_gpu_services,
             self.run_node_task,
             self.delete_node_task,
             self.await_reboot,
             self.claim_replacement,
+            self.delete_node_claim,
+            self.await_node_claim,
+            self.remove_node,
             self.run_test_pod,
         ]
 
     def cloud(self) -> list[Callable[..., Any]]:
-        return [self.reboot_instance, self.replace_instance, self.confirm_replacement]
+        return [
+            self.inspect_instance,
+            self.reboot_instance,
+            self.run_reboot_command,
+            self.launch_successor,
+            self.replace_instance,
+            self.await_successor,
+            self.confirm_replacement,
+        ]
 
 
-LONG = timedelta(hours=12)
+LOOKING = frozenset(
+    {"observe", "plan", "delete_task", "measure", "examine", "inspect", "remove_node", "await_successor"}
+)
+"""Calls that do nothing to a node that is there."""

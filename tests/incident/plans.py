@@ -13,6 +13,10 @@ from gpu_runbooks.activities.model.plan import (
     TestPodTemplate,
     Treatment,
 )
+from gpu_runbooks.activities.model.repair import RepairPolicy, RepeatPolicy
+
+FORGETFUL = RepeatPolicy(window=timedelta(0))
+"""Tests share a server and their hardware: no incident counts for another, but where a test is about that."""
 
 CLUSTER = "test"
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,6 +88,7 @@ def plan(ladder: str = "reset", **changes) -> Plan:
         "enforce": True,
         "operator_reminder": timedelta(hours=4),
         "policy_digest": "digest",
+        "repair": RepairPolicy(repeats=FORGETFUL),
     }
     return Plan(**{**values, **changes})
 

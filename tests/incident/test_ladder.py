@@ -6,12 +6,13 @@ import pytest
 from incident.plans import T0, fault, identity, report
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import Act, Incident
+from gpu_runbooks.workflows.incident import Act, DrainScope, Examined, Incident
 from gpu_runbooks.workflows.ladder import (
     AskOperator,
     Block,
     Close,
     Drain,
+    Examine,
     HoldSlot,
     Repair,
     Return,
@@ -47,7 +48,8 @@ def acted(ladder: str, *acts: tuple[str, bool], **state) -> Incident:
             subject.validated = proven
             subject.validations += not proven
         if name is RungName.DRAIN:
-            subject.drained = proven
+            subject.examined = Examined(evidence="sha256:abc")
+            subject.drained = DrainScope.NODE if proven else None
             subject.drains += not proven
     return subject.model_copy(update=state)
 
@@ -71,8 +73,10 @@ def test_a_slot_and_a_block_come_before_any_act():
     subject.slot_held = True
     assert isinstance(next_step(subject, T0), Block)
     subject.blocked = True
+    assert isinstance(next_step(subject, T0), Examine)
+    subject.examined = Examined(evidence="sha256:abc")
     assert isinstance(next_step(subject, T0), Drain)
-    subject.drained = True
+    subject.drained = DrainScope.NODE
     assert words(next_step(subject, T0)) == "reset_gpu 1"
 
 
@@ -94,14 +98,14 @@ def test_a_blocked_node_without_a_slot_is_not_drained():
 @pytest.mark.parametrize(
     ("acts", "expected"),
     [
-        ([], "Drain"),
+        ([], "Examine"),
         ([("drain", True)], "reset_gpu 1"),
         ([("drain", False)], "AskOperator"),
         ([("drain", True), ("reset_gpu", True)], "Validate"),
-        ([("drain", True), ("reset_gpu", False)], "Drain"),
+        ([("drain", True), ("reset_gpu", False)], "Examine"),
         ([("drain", True), ("reset_gpu", False), ("drain", True)], "reboot 1"),
         ([("drain", True), ("reset_gpu", True), ("validate", True)], "Return"),
-        ([("drain", True), ("reset_gpu", True), ("validate", False)], "Drain"),
+        ([("drain", True), ("reset_gpu", True), ("validate", False)], "Examine"),
         ([("reset_gpu", True), ("validate", False), ("drain", True)], "reboot 1"),
         ([("reset_gpu", False), ("reboot", False), ("drain", True)], "replace 1"),
         ([("reset_gpu", False), ("reboot", True)], "Validate"),
@@ -143,7 +147,7 @@ def test_the_wait_of_a_rung_counts_from_the_last_act():
     reset = subject.acts[0].ended
     assert next_step(subject, LATER) == Tolerate(reset + timedelta(hours=2))
     assert words(next_step(subject, reset + timedelta(hours=2))) == "reboot 1"
-    subject.drained = False
+    subject.drained = None
     assert words(next_step(subject, reset + timedelta(hours=2))) == "Drain"
 
 
@@ -174,8 +178,8 @@ def test_a_newer_fault_takes_a_validated_repair_back():
     subject = acted("reset", ("drain", True), ("reset_gpu", True), ("validate", True))
     assert isinstance(next_step(subject, LATER), Return)
     subject.join(report("reset", of=fault("95", at=LATER)), LATER)
-    assert isinstance(next_step(subject, LATER), Drain)
-    subject.drained = True
+    assert isinstance(next_step(subject, LATER), Examine)
+    subject.examined, subject.drained = Examined(evidence="sha256:def"), DrainScope.NODE
     assert words(next_step(subject, LATER)) == "reboot 1"
 
 
@@ -200,8 +204,8 @@ def test_a_reset_does_not_explain_what_it_cannot_reach(ladder, gpu):
     subject.reset_gpu = ("GPU-1", None)
     subject.join(report(ladder, of=fault("79", at=T0 - timedelta(minutes=5), gpu=gpu)), LATER)
     subject.marker_due = False  # the reason is on the node
-    assert isinstance(next_step(subject, LATER), Drain)
-    subject.drained = True
+    assert isinstance(next_step(subject, LATER), Examine)
+    subject.examined, subject.drained = Examined(evidence="sha256:def"), DrainScope.NODE
     assert words(next_step(subject, LATER)) == ("replace 1" if ladder == "replace" else "reboot 1")
 
 

@@ -118,6 +118,85 @@ async def test_a_fault_during_a_drain_by_hand_leads_to_no_repair(skipping, worke
     assert world.acts == ["block", "drain"]
 
 
+@pytest.mark.parametrize(
+    ("runbook", "acts", "outcome"),
+    [
+        ("ResetGpu", ["block", "drain", "reset"], "returned"),
+        ("RebootNode", ["block", "drain", "reboot", "await_reboot"], "returned"),
+        ("ReplaceNode", ["block", "drain", "replace", "claim", "confirm"], "replaced"),
+        ("ValidateNode", ["block"], "returned"),
+    ],
+)
+async def test_each_act_can_be_ordered_by_itself(skipping, workers, runbook, acts, outcome):
+    world = World()
+    async with workers(skipping.client, world):
+        result = await (await start(skipping.client, runbook)).result()
+        assert result.outcome == outcome
+        assert world.acts == [*acts, "validate", "test_pod", "unblock"]
+        assert (await slots(skipping.client))["holders"] == []
+
+
+@pytest.mark.parametrize("gpu", ["GPU-1", "0000:4C:00", None])
+async def test_one_gpu_or_all_can_be_reset_by_hand(skipping, workers, gpu):
+    world = World(alone=True)
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "ResetGpu", **({"gpu": gpu} if gpu else {}))).result()
+    (reset,) = world.reset_requests
+    named = (reset.gpu_uuid, reset.gpu_pci_address)
+    # The agent does not see the GPU at that address, so nobody knows that it can be reset alone.
+    assert named == (("GPU-1", None) if gpu == "GPU-1" else (None, None))
+
+
+@pytest.mark.parametrize("gpu", ["all", "GPU-1 --force", "4c:00", 3])
+async def test_a_gpu_that_is_no_name_is_refused(skipping, workers, gpu):
+    world = World()
+    async with workers(skipping.client, world):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await (await start(skipping.client, "ResetGpu", gpu=gpu)).result()
+    assert failed.value.cause.type == "BadInput"
+    assert "field 'gpu'" in failed.value.cause.message
+    assert world.calls == []
+
+
+@pytest.mark.parametrize(
+    ("runbook", "script"),
+    [("ResetGpu", {"resets": ["busy"]}), ("RebootNode", {"reboots": ["unproven"]})],
+)
+async def test_an_order_that_is_not_proven_asks_and_does_nothing_stronger(skipping, workers, runbook, script):
+    world = World(**script)
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, runbook)
+            await a_person_is_asked(handle)
+            assert not {"replace", "unblock"} & set(world.calls)
+            await handle.execute_update("abort", WORD)
+            assert (await handle.result()).outcome == "aborted"
+    assert world.marker is not None
+
+
+async def test_a_validation_leaves_a_block_that_stood_before(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        result = await (await start(skipping.client, "ValidateNode")).result()
+        assert result.outcome == "validated"
+        assert (await slots(skipping.client))["holders"] == []
+    assert "unblock" not in world.acts
+    assert world.marker.held
+
+
+async def test_a_validation_that_fails_keeps_the_node_and_asks(skipping, workers):
+    world = World(validations=[False])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "ValidateNode")
+            await a_person_is_asked(handle)
+            assert world.marker is not None
+            await handle.execute_update("abort", WORD)
+            await handle.result()
+    assert not {"drain", "reset", "reboot", "replace"} & set(world.calls)
+
+
 async def test_a_fault_during_a_return_keeps_the_node_blocked(skipping, workers):
     world = World()
     async with workers(skipping.client, world):

@@ -1,6 +1,7 @@
 """The incident workflow on the time-skipping server, with scripted activities."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 import pytest
@@ -12,6 +13,7 @@ from temporalio.client import (
     Client,
     WithStartWorkflowOperation,
     WorkflowFailureError,
+    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy
@@ -51,7 +53,10 @@ async def status(handle) -> Status:
 
 async def a_person_is_asked(handle) -> None:
     async with asyncio.timeout(20):
-        while (await status(handle)).phase is not Phase.NEEDS_OPERATOR:
+        while True:
+            with contextlib.suppress(WorkflowQueryFailedError):  # it has not opened yet
+                if (await status(handle)).phase is Phase.NEEDS_OPERATOR:
+                    return
             await asyncio.sleep(0.02)
 
 

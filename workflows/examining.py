@@ -1,0 +1,106 @@
+"""The step before each repair: the evidence is kept, and what is known of the hardware decides with it."""
+
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
+from gpu_runbooks.activities.errors import NODE_CHANGED, NODE_NOT_FOUND
+from gpu_runbooks.activities.model.drain import EvidenceReference
+from gpu_runbooks.activities.model.ledger import HardwareHistory
+from gpu_runbooks.activities.model.node_task import Examination, ExamineNode
+from gpu_runbooks.workflows import ledger
+from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
+from gpu_runbooks.workflows.blocking import clear
+from gpu_runbooks.workflows.failures import cause_type
+from gpu_runbooks.workflows.holders import pods_of, reset_alone
+from gpu_runbooks.workflows.incident import REPAIRS, Examined, Incident
+from gpu_runbooks.workflows.ladder import Examine
+from gpu_runbooks.workflows.options import TEMPORAL, until
+from gpu_runbooks.workflows.phases import Phase, Runbook
+from gpu_runbooks.workflows.recording import enter
+from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE
+
+LIMIT = timedelta(minutes=3)
+"""For the whole bundle: what is not had by then is left out, and said."""
+
+
+async def examine(incident: Incident, step: Examine) -> None:
+    """Keep the evidence for the coming repair, and ask the ledger what this hardware has behind it."""
+    enter(incident, Phase.EXAMINING)
+    try:
+        seen = await _gather(incident, step)
+    except ActivityError as error:
+        if is_cancelled_exception(error) or cause_type(error) not in {NODE_NOT_FOUND, NODE_CHANGED}:
+            raise
+        await clear(incident, "evidence")  # says what follows
+        return
+    kept = in_words(seen.evidence)
+    for part in seen.missing:
+        incident.note(workflow.now(), f"evidence without {part}")
+    if seen.other_repairer:
+        incident.question, incident.unanswered = seen.other_repairer, True
+        return
+    if not seen.evidence.location and incident.plan.repair.without_evidence == "stop":
+        incident.question, incident.unanswered = f"the evidence is not kept, as policy demands: {kept}", True
+        return
+    gpu = incident.faulty_gpu()
+    if incident.all_gpus or reset_alone(seen.facts, gpu) is False:
+        gpu = (None, None)
+    incident.examined = Examined(evidence=kept, gpu=gpu, pods=pods_of(seen.facts, gpu))
+    suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())
+    incident.machine, incident.faulty = list(suspect.machine), list(suspect.faulty)
+    if incident.know([*suspect.faulty, *suspect.machine]):
+        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
+    if not incident.recalled and incident.runbook is Runbook.REMEDIATE:
+        await _recall(incident, suspect)
+
+
+async def _gather(incident: Incident, step: Examine) -> Examination:
+    incident.examinations += 1
+    now = workflow.now()
+    gathered: Examination = await workflow.execute_activity_method(
+        ClusterActivities.examine_node,
+        ExamineNode(
+            identity=incident.target,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            attempt=incident.examinations,
+            reason=f"before {step.repair.name}: {incident.why()}",
+            start_deadline=now + AGENT_START_LIMIT,
+            deadline=now + LIMIT,
+        ),
+        summary=f"evidence of {incident.target.name} before {step.repair.name}",
+        **until(now + LIMIT, now),
+    )
+    return gathered
+
+
+async def _recall(incident: Incident, suspect: ledger.Suspect) -> None:
+    """Begin where the ladder has not failed on this hardware before, and mind the caps."""
+    repeats, now = incident.plan.repair.repeats, workflow.now()
+    question = ledger.recall(suspect, repeats, incident.run_id, now)
+    if question is None:
+        return
+    history: HardwareHistory = await workflow.execute_activity_method(
+        TemporalActivities.recall_hardware,
+        question,
+        summary="what was done to this hardware before",
+        **TEMPORAL,
+    )
+    incident.recalled = True
+    incident.begin_at = ledger.floor(history, suspect, repeats, now)
+    reasons = {rung: ledger.cap_reached(history, suspect, rung, repeats, now) for rung in REPAIRS}
+    incident.capped = {rung: reason for rung, reason in reasons.items() if reason}
+    for said in (
+        ledger.floor_reason(history, suspect, repeats, now),
+        ledger.unknown_past(history, repeats, now),
+    ):
+        if said:
+            incident.note(now, said)
+
+
+def in_words(kept: EvidenceReference) -> str:
+    """Digest, size and place of evidence, or why it has no place."""
+    return f"{kept.digest} ({kept.size} bytes) " + (kept.location or f"not kept: {kept.problem}")

@@ -1,0 +1,219 @@
+"""The rung `replace`: the machine's own owner terminates it, and its successor is found and blocked.
+
+Karpenter's machines go by their NodeClaim, those of an Auto Scaling group by the group, all others are
+refused by the cloud worker, with the reason.
+"""
+
+from datetime import datetime
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from gpu_runbooks.activities.contracts import CloudActivities, ClusterActivities
+from gpu_runbooks.activities.errors import AWS, NOT_VERIFIED
+from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.repair import (
+    AwaitNodeClaim,
+    AwaitSuccessor,
+    ClaimReplacement,
+    ConfirmReplacement,
+    DeleteNodeClaim,
+    LaunchSuccessor,
+    NodeClaimDeleted,
+    NodeClaimGone,
+    RemoveNode,
+    ReplaceInstance,
+    ReplacementProof,
+    ReplaceRequested,
+    SuccessorComing,
+    SuccessorLaunched,
+)
+from gpu_runbooks.activities.names import CLOUD_QUEUE
+from gpu_runbooks.workflows.blocking import clear
+from gpu_runbooks.workflows.failures import cause_type, in_words, was_never_sent
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.ladder import Repair
+from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REPLACE_SOON, until
+from gpu_runbooks.workflows.phases import Outcome
+from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
+
+AWS_UNSURE = frozenset({AWS, NOT_VERIFIED})
+"""AWS was throttled or away, or does not show yet what it was asked for."""
+
+
+async def replace(incident: Incident, step: Repair) -> Proof:
+    """Replace the machine. Raises `NotSentError` where nothing was asked for, or it does not show yet."""
+    started = workflow.now()
+    deadline = started + step.rung.timeout
+    if incident.karpenter:
+        return await _by_node_claim(incident, started, deadline)
+    return await _by_group(incident, started, deadline)
+
+
+async def _by_node_claim(incident: Incident, started: datetime, deadline: datetime) -> Proof:
+    """Delete the NodeClaim, see it and its Node gone, and claim the successor where one comes."""
+    old = incident.target
+    deleted: NodeClaimDeleted = await workflow.execute_activity_method(
+        ClusterActivities.delete_node_claim,
+        DeleteNodeClaim(
+            identity=old,
+            incident=incident.workflow_id,
+            reason=incident.why(),
+            not_after=started + LOOK_HOLDS,
+            deadline=deadline,
+        ),
+        summary=f"delete the NodeClaim of {old.name} when Karpenter's budgets permit it",
+        **until(deadline, workflow.now()),
+    )
+    gone: NodeClaimGone = await workflow.execute_activity_method(
+        ClusterActivities.await_node_claim,
+        AwaitNodeClaim(
+            identity=old,
+            node_claim=deleted.node_claim,
+            uid=deleted.uid,
+            node_pool=deleted.node_pool,
+            static=deleted.static,
+            deadline=deadline,
+            requested_at=deleted.requested_at,
+        ),
+        summary=f"wait until NodeClaim {deleted.node_claim} and node {old.name} are gone",
+        **until(deadline, workflow.now()),
+    )
+    if not gone.gone:
+        return Proof(proven=False, text=f"NodeClaim {deleted.node_claim} is not gone: {gone.message}")
+    text = f"NodeClaim {deleted.node_claim} and node {old.name} are gone"
+    if not gone.successor:
+        why = f"{text}; pool {deleted.node_pool or 'none'} launches another when pods need one"
+        incident.end(Outcome.REPLACED, why)
+        return Proof(proven=True, text=why)
+    claimed = await _claim(incident, old, started, deadline)
+    if not claimed.proven or claimed.identity is None:
+        return Proof(proven=False, text=f"{text}, but {claimed.message}")
+    return Proof(proven=True, text=f"{text}, {claimed.identity.name} came for it", target=claimed.identity)
+
+
+async def _by_group(incident: Incident, started: datetime, deadline: datetime) -> Proof:
+    """Terminate the instance in its group, claim the Node that joins for it, confirm both in EC2."""
+    old = incident.target
+    incident.terminated = incident.terminated or started
+    launched = None
+    if incident.plan.repair.launch_first and not incident.gone:
+        launched = await _launch_first(incident, deadline)
+        if not await clear(incident, "termination"):  # the launch took its time
+            raise NotSentError("the node changed while its successor was launched")
+    requested = await _terminate(incident, launched)
+    incident.gone = True
+    await _see_it_coming(requested, deadline)
+    claimed = await _claim(incident, old, incident.terminated, deadline)
+    if not claimed.proven or claimed.identity is None:
+        return Proof(proven=False, text=f"{old.instance_id} was terminated, but {claimed.message}")
+    new = claimed.identity
+    confirmed = await workflow.execute_activity_method(
+        CloudActivities.confirm_replacement,
+        ConfirmReplacement(
+            replaced=old.instance_id,
+            replacement=new.instance_id,
+            group=requested.group,
+            desired_capacity=requested.desired_capacity,
+            deadline=deadline,
+        ),
+        summary=f"confirm in EC2: {old.instance_id} terminated, {new.instance_id} in {requested.group}",
+        **until(deadline, workflow.now(), CLOUD_QUEUE),
+    )
+    if not confirmed.confirmed:
+        # A successor is claimed: another attempt at this rung would terminate that one.
+        text = f"{new.instance_id} was claimed, and EC2 does not confirm: {confirmed.message}"
+        incident.question = text
+        return Proof(proven=False, text=text, target=new)
+    await workflow.execute_activity_method(
+        ClusterActivities.remove_node,
+        RemoveNode(identity=old),
+        summary=f"remove the Node object of {old.instance_id}, if it is still there",
+        **CLUSTER,
+    )
+    return Proof(
+        proven=True, text=f"{old.instance_id} terminated, {new.instance_id} is node {new.name}", target=new
+    )
+
+
+async def _launch_first(incident: Incident, deadline: datetime) -> SuccessorLaunched | None:
+    """Have the group launch one more; None where the old one is going already, and it launches anyway.
+
+    Raises `NotSentError` where it cannot: then nothing is terminated.
+    """
+    old = incident.target
+    launched: SuccessorLaunched = await workflow.execute_activity_method(
+        CloudActivities.launch_successor,
+        LaunchSuccessor(identity=old, incident=incident.workflow_id, deadline=deadline),
+        summary=f"launch the successor of {old.instance_id} before it is terminated",
+        **until(deadline, workflow.now(), CLOUD_QUEUE),
+    )
+    if launched.going:
+        return None
+    if not launched.launched:
+        raise NotSentError(f"nothing was terminated: {launched.message}")
+    return launched
+
+
+async def _terminate(incident: Incident, launched: SuccessorLaunched | None) -> ReplaceRequested:
+    """Asked for again, this reads the state first: one that is going already is not terminated twice."""
+    old = incident.target
+    kept = "the group shrinks back by it" if launched else "capacity kept"
+    try:
+        requested: ReplaceRequested = await workflow.execute_activity_method(
+            CloudActivities.replace_instance,
+            ReplaceInstance(
+                identity=old,
+                incident=incident.workflow_id,
+                reason=incident.why(),
+                not_after=workflow.now() + LOOK_HOLDS,
+                launched=launched,
+            ),
+            summary=f"terminate {old.instance_id} in its Auto Scaling group, {kept}",
+            **REPLACE_SOON,
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error) or not (was_never_sent(error) or cause_type(error) in AWS_UNSURE):
+            raise
+        raise NotSentError(in_words(error)) from None
+    return requested
+
+
+async def _see_it_coming(requested: ReplaceRequested, deadline: datetime) -> None:
+    """Wait until the group has launched the successor. Raises `CapacityLostError` where it cannot."""
+    coming: SuccessorComing = await workflow.execute_activity_method(
+        CloudActivities.await_successor,
+        AwaitSuccessor(
+            replaced=requested.instance_id,
+            group=requested.group,
+            desired_capacity=requested.desired_capacity,
+            requested_at=requested.requested_at,
+            reservation=requested.reservation,
+            deadline=deadline,
+        ),
+        summary=f"wait until {requested.group} has launched the successor of {requested.instance_id}",
+        **until(deadline, workflow.now(), CLOUD_QUEUE),
+    )
+    if coming.capacity_lost:
+        raise CapacityLostError(f"{requested.instance_id} was terminated, but {coming.message}")
+
+
+async def _claim(
+    incident: Incident, old: NodeIdentity, started: datetime, deadline: datetime
+) -> ReplacementProof:
+    claimed: ReplacementProof = await workflow.execute_activity_method(
+        ClusterActivities.claim_replacement,
+        ClaimReplacement(
+            replaced=old,
+            pool_selector=incident.plan.pool_selector,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            rule=incident.plan.treatment.rule,
+            reason=f"replacement of {old.instance_id or old.name}, not validated yet",
+            launched_after=started,
+            deadline=deadline,
+        ),
+        summary=f"wait for the node that replaces {old.name}, claim and block it",
+        **until(deadline, workflow.now()),
+    )
+    return claimed
