@@ -27,7 +27,7 @@ RECORDED = {
 }
 """Name of each history, the ladder, and what the world does."""
 
-BY_HAND = ("DrainNode", "ReturnNode")
+BY_HAND = ("DrainNode", "ValidateNode", "ReturnNode", "ResetGpu", "RebootNode", "ReplaceNode")
 """Recorded one after the other on one node."""
 
 
