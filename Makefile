@@ -34,7 +34,7 @@ setup: $(BIN)/.ready ## Install the Python environment
 	@true
 
 .PHONY: binaries
-binaries: setup ## Build the testbed's Kubernetes and Alertmanager (minutes the first time, then cached)
+binaries: setup ## Build the testbed's Kubernetes, Karpenter and Alertmanager (minutes the first time, then cached)
 	@python -m testbed build
 
 .PHONY: demo

@@ -9,10 +9,12 @@ import asyncio
 import fcntl
 import functools
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +39,29 @@ class BuildFailedError(Exception):
 
 
 @dataclass(frozen=True)
+class Edit:
+    """A change to one source file of a dependency, for the build only: the module itself stays as it is."""
+
+    file: str
+    """Path inside the module."""
+    old: str
+    new: str
+    times: int
+    """How often the old text is there. Another number means another release, whose text nobody has read."""
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a program needs beyond its module file. None from elsewhere will do then."""
+
+    dependency: str
+    """Go module that is edited, and from which the folders are."""
+    edits: tuple[Edit, ...]
+    folders: tuple[str, ...]
+    """Folders of the module whose files come to lie beside the program."""
+
+
+@dataclass(frozen=True)
 class Binary:
     """One program that the testbed runs and the Go package that it is built from."""
 
@@ -45,6 +70,7 @@ class Binary:
     package: str
     release_of: str = ""
     """Go module whose pinned release this program must have: another one on PATH is passed over."""
+    adaptation: Adaptation | None = None
 
     @property
     def setting(self) -> str:
@@ -52,10 +78,20 @@ class Binary:
 
     @property
     def built(self) -> Path:
-        return cache() / "testbed" / module_digest(self.module) / self.name
+        digest = module_digest(self.module)
+        if self.adaptation:
+            digest = hashlib.sha256(f"{digest}{self.adaptation}".encode()).hexdigest()[:16]
+        return cache() / "testbed" / digest / self.name
 
 
 KUBERNETES = "k8s.io/kubernetes"
+
+KARPENTER = Adaptation(
+    dependency="sigs.k8s.io/karpenter",
+    # It would serve metrics and health on all interfaces; no flag of it says otherwise.
+    edits=(Edit("pkg/operator/operator.go", 'fmt.Sprintf(":%d"', 'fmt.Sprintf("127.0.0.1:%d"', times=2),),
+    folders=("pkg/apis/crds", "kwok/apis/crds"),
+)
 
 BINARIES = (
     Binary("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
@@ -65,6 +101,7 @@ BINARIES = (
     Binary("kubectl", "kubernetes", f"{KUBERNETES}/cmd/kubectl", KUBERNETES),
     Binary("kwok", "kubernetes", "sigs.k8s.io/kwok/cmd/kwok"),
     Binary("alertmanager", "alertmanager", "github.com/prometheus/alertmanager/cmd/alertmanager"),
+    Binary("karpenter", "karpenter", "sigs.k8s.io/karpenter/kwok", adaptation=KARPENTER),
 )
 
 
@@ -101,6 +138,8 @@ def path_of(name: str) -> Path:
 
 @functools.cache
 def _find(binary: Binary) -> Path | None:
+    if binary.adaptation:
+        return binary.built if binary.built.exists() else None
     if given := os.environ.get(binary.setting):
         if not os.access(given, os.X_OK):
             raise BinaryMissingError(f"{binary.setting} names {given}, which is no program that can be run")
@@ -134,7 +173,7 @@ async def build_missing(progress: Progress) -> None:
             return
         progress.say(
             f"Building {len(missing)} of the testbed's {len(BINARIES)} programs from source. "
-            "This takes minutes (about 8 on 2 cores with an empty Go cache) and is done once."
+            "This takes minutes (about 9 on 2 cores with an empty Go cache) and is done once."
         )
         for number, binary in enumerate(missing, 1):
             with progress.step(f"{number}/{len(missing)} {binary.name}"):
@@ -148,33 +187,61 @@ async def _build(binary: Binary) -> None:
     for left_behind in target.parent.glob(f".{target.name}.*"):
         left_behind.unlink()
     unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    options = ["-ldflags", _linker_flags(binary), "-o", str(unfinished)]
+    try:
+        with tempfile.TemporaryDirectory() as work:
+            if binary.adaptation:
+                options += [f"-modfile={await _adapted(binary, binary.adaptation, Path(work))}"]
+            await _go(binary, "build", *options, binary.package)
+        unfinished.rename(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+async def _adapted(binary: Binary, adaptation: Adaptation, work: Path) -> Path:
+    """Put the module's folders beside the program; return a module file that names an edited copy of it."""
+    dependency = adaptation.dependency
+    module = Path(json.loads(await _go(binary, "mod", "download", "-json", dependency))["Dir"])
+    for folder in adaptation.folders:
+        for file in (module / folder).iterdir():
+            shutil.copyfile(file, binary.built.parent / file.name)  # without the cache's read-only mode
+    copy = work / "edited"
+    shutil.copytree(module, copy, copy_function=shutil.copyfile)
+    for folder, _, _ in os.walk(copy):
+        Path(folder).chmod(0o755)
+    for edit in adaptation.edits:
+        text = (copy / edit.file).read_text()
+        if text.count(edit.old) != edit.times:
+            raise BuildFailedError(
+                f"{edit.file} of {dependency} has {edit.old!r} {text.count(edit.old)} times and not "
+                f"{edit.times}: read it anew before it is edited"
+            )
+        (copy / edit.file).write_text(text.replace(edit.old, edit.new))
+    for name in ("go.mod", "go.sum"):
+        shutil.copyfile(MODULES / binary.module / name, work / name)
+    await _go(binary, "mod", "edit", f"-replace={dependency}={copy}", str(work / "go.mod"))
+    return work / "go.mod"
+
+
+async def _go(binary: Binary, *arguments: str) -> str:
+    """Run the Go command in the folder of a binary's module file and return what it printed."""
     folder = MODULES / binary.module
-    command = [
-        go_command(folder / "go.mod"),
-        "build",
-        "-ldflags",
-        _linker_flags(binary),
-        "-o",
-        str(unfinished),
-    ]
-    environment = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"}
     process = await asyncio.create_subprocess_exec(
-        *dying_with_us(*command, binary.package),
+        *dying_with_us(go_command(folder / "go.mod"), *arguments),
         cwd=folder,
-        env=environment,
+        env={**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
-        output, _ = await process.communicate()
-        if process.returncode:
-            raise BuildFailedError(f"building {binary.name} in {folder} failed:\n{output.decode()[-4000:]}")
-        unfinished.rename(target)
+        output, complaint = await process.communicate()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-        unfinished.unlink(missing_ok=True)
+    if process.returncode:
+        raise BuildFailedError(f"building {binary.name} in {folder} failed:\n{complaint.decode()[-4000:]}")
+    return output.decode()
 
 
 def _linker_flags(binary: Binary) -> str:

@@ -36,8 +36,10 @@ STATIC_IDENTITIES = {
     "controller-manager": ("system:kube-controller-manager", ""),
     "scheduler": ("system:kube-scheduler", ""),
     "kwok": ("kwok", "system:masters"),
+    "karpenter": ("karpenter", "system:masters"),
 }
-"""User and group of each static token. kwok plays every kubelet, so it may do what it likes."""
+"""User and group of each static token. kwok plays every kubelet and Karpenter a cloud besides its own part,
+so they may do what they like."""
 
 TOKEN_SECONDS = 24 * 3600
 """Life of a role's token. Longer than any testbed, since nothing renews it in the kubeconfig file."""
