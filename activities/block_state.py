@@ -1,17 +1,20 @@
 """What our block on a Node should be, whether it stands, and the patches that make and undo it. No I/O.
 
 Ours are exactly: the taint `names.BLOCK_TAINT` with effect NoSchedule (another effect of that key is somebody
-else's), the marker annotation, the cordon and Karpenter's veto where the marker says so, and our claim of a
-replacement.
+else's), the marker annotation, the cordon and the vetoes against Karpenter where the marker says so, and our
+claim of a replacement.
 """
 
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR, belongs_to_karpenter
+from gpu_runbooks.activities.karpenter import DO_NOT_DISRUPT, DO_NOT_REPAIR, belongs_to_karpenter
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.node import BlockMarker, BlockNode
 from gpu_runbooks.activities.nodes import annotations_of, is_our_taint, is_unschedulable, observe, taints_of
+
+VETOES = (DO_NOT_REPAIR, DO_NOT_DISRUPT)
+"""Annotations that keep Karpenter off a node of its own."""
 
 MOST_REASONS = 10
 LONGEST_REASON = 200
@@ -26,7 +29,7 @@ def marker_for(node: Object, request: BlockNode, standing: BlockMarker | None) -
 
     A cordon that stood before our first write stays somebody else's, for as long as it stands. Limit: whoever
     runs `kubectl cordon` on a node that we have cordoned changes nothing on it, so nobody can know of it, and
-    their cordon goes with ours. The same is true of Karpenter's veto.
+    their cordon goes with ours. The same is true of the vetoes.
     """
     return BlockMarker(
         incident=request.incident,
@@ -34,7 +37,8 @@ def marker_for(node: Object, request: BlockNode, standing: BlockMarker | None) -
         reasons=united(standing.reasons if standing else (), request.reason),
         since=standing.since if standing else request.since,
         was_unschedulable=is_unschedulable(node) and (standing is None or standing.was_unschedulable),
-        set_do_not_repair=_is_veto_ours(node, standing),
+        set_do_not_repair=_is_veto_ours(node, DO_NOT_REPAIR, standing),
+        set_do_not_disrupt=_is_veto_ours(node, DO_NOT_DISRUPT, standing),
         held=request.hold or (standing is not None and standing.held),
     )
 
@@ -53,15 +57,14 @@ def stands(node: Object, marker: BlockMarker, rule: str) -> bool:
         seen.blocked
         and seen.marker == marker
         and any(is_our_taint(taint) and taint.get("value", "") == rule for taint in taints_of(node))
-        and (not marker.set_do_not_repair or annotations_of(node).get(DO_NOT_REPAIR) == "true")
+        and all(annotations_of(node).get(veto) == "true" for veto in vetoes_of(marker))
     )
 
 
 def blocking_patch(node: Object, marker: BlockMarker, rule: str) -> dict[str, Any]:
     """Merge patch that blocks exactly this version of the node and keeps every foreign taint."""
     annotations = {names.BLOCK_ANNOTATION: marker.model_dump_json()}
-    if marker.set_do_not_repair:
-        annotations[DO_NOT_REPAIR] = "true"
+    annotations |= dict.fromkeys(vetoes_of(marker), "true")
     return {
         "metadata": {"resourceVersion": node["metadata"]["resourceVersion"], "annotations": annotations},
         "spec": {
@@ -90,8 +93,9 @@ def unblocking_patch(
         if not marker.was_unschedulable and is_unschedulable(node):
             spec["unschedulable"] = None
             going.append("cordon")
-        if _is_veto_ours(node, marker):
-            annotations[DO_NOT_REPAIR] = None
+        annotations |= {
+            veto: None for veto in vetoes_of(marker) if annotations_of(node).get(veto) in {None, "true"}
+        }
     if annotations_of(node).get(names.REPLACES_ANNOTATION) == incident:
         annotations[names.REPLACES_ANNOTATION] = None
     going += [f"annotation {key}" for key in annotations if key in annotations_of(node)]
@@ -105,15 +109,20 @@ def kept_on(node: Object) -> tuple[str, ...]:
     kept = [f"taint {taint.get('key')}:{taint.get('effect')}" for taint in taints]
     if is_unschedulable(node):
         kept.append("cordon")
-    veto = annotations_of(node).get(DO_NOT_REPAIR)
-    if veto is not None:
-        kept.append(f"annotation {DO_NOT_REPAIR}={veto}")
+    annotations = annotations_of(node)
+    kept += [f"annotation {veto}={annotations[veto]}" for veto in VETOES if veto in annotations]
     return tuple(kept)
 
 
-def _is_veto_ours(node: Object, standing: BlockMarker | None) -> bool:
-    """Whether Karpenter's veto is ours to set, or ours and as we set it. Any other value is somebody's."""
-    value = annotations_of(node).get(DO_NOT_REPAIR)
+def vetoes_of(marker: BlockMarker) -> tuple[str, ...]:
+    """The annotations against Karpenter that are ours."""
+    ours = (marker.set_do_not_repair, marker.set_do_not_disrupt)
+    return tuple(veto for veto, is_ours in zip(VETOES, ours, strict=True) if is_ours)
+
+
+def _is_veto_ours(node: Object, veto: str, standing: BlockMarker | None) -> bool:
+    """Whether a veto is ours to set, or ours and as we set it. Any other value is somebody's."""
+    value = annotations_of(node).get(veto)
     if value is None:
         return belongs_to_karpenter(node)
-    return value == "true" and standing is not None and standing.set_do_not_repair
+    return value == "true" and standing is not None and veto in vetoes_of(standing)

@@ -35,6 +35,8 @@ class BlockMarker(Wire):
     """Somebody had cordoned the node before us: their cordon stays when we leave."""
     set_do_not_repair: bool = False
     """The annotation that holds off Karpenter's node repair is ours: it goes when we leave."""
+    set_do_not_disrupt: bool = False
+    """So is the one that holds off its consolidation, which takes a drained node for a useless one."""
     held: bool = False
     """A person drained the node by hand: only a runbook of a person gives it back."""
 

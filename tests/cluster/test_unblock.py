@@ -119,7 +119,7 @@ async def test_the_page_says_how_to_remove_a_left_over_block_by_hand(installed, 
     page = OPERATING.read_text()
     by_hand = page[page.index("- By hand, without validation") :]
     commands = re.findall(r"^  kubectl ([^#\n]+)", by_hand[: by_hand.index("  ```\n\n")], re.MULTILINE)
-    assert len(commands) == 4
+    assert len(commands) == 5
     for command in commands:
         await installed.kubectl(*command.replace("NODE", identity.name).split())
     now = await read(admin, identity.name)
