@@ -4,6 +4,7 @@ import re
 from typing import Literal
 
 from gpu_runbooks.activities import errors, names
+from gpu_runbooks.activities.karpenter import belongs_to_karpenter
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.listing import objects_in
 from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, NodeObservation
@@ -125,4 +126,5 @@ def observe(node: Object | None, incident: str, run_id: str = "") -> NodeObserva
         marker=marker,
         gpus=allocatable(node, names.GPU_RESOURCE),
         efa_interfaces=allocatable(node, names.EFA_RESOURCE),
+        karpenter=belongs_to_karpenter(node),
     )

@@ -66,12 +66,17 @@ def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None
 
 
 def is_candidate(node: Object, request: ClaimReplacement) -> bool:
-    """A Node of another instance, made since the launch, that is nobody else's."""
+    """A Node of another machine, made since the launch, that is nobody else's.
+
+    In the place of an EC2 instance comes an EC2 instance.
+    """
     metadata, machine = node["metadata"], identity_of(node)
     created = datetime.fromisoformat(metadata["creationTimestamp"])
     if metadata.get("deletionTimestamp") or created < request.launched_after - CLOCK_SKEW:
         return False
-    if not machine.instance_id or machine.instance_id == request.replaced.instance_id:
+    if not machine.provider_id or machine.provider_id == request.replaced.provider_id:
+        return False
+    if bool(machine.instance_id) != bool(request.replaced.instance_id):
         return False
     try:
         marker = marker_of(node)
