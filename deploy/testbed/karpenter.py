@@ -90,6 +90,10 @@ class Karpenter:
             },
         )
 
+    @property
+    def pid(self) -> int:
+        return self._processes["karpenter"].pid
+
     async def stop(self) -> None:
         await self._processes.stop("karpenter")
 
