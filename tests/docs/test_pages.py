@@ -3,6 +3,7 @@
 import re
 from datetime import timedelta
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import yaml
@@ -95,7 +96,7 @@ def test_every_reason_and_order_of_a_drain_is_explained():
     )
 
 
-def test_the_receiver_in_the_readme_is_yaml():
-    snippets = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (receiver,) = yaml.safe_load(snippets[0])["receivers"]
+def test_the_receiver_for_alertmanager_is_yaml():
+    snippets = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "installing.md").read_text(), re.DOTALL)
+    (receiver,) = yaml.safe_load(dedent(snippets[0]))["receivers"]
     assert receiver["webhook_configs"][0]["url"].endswith("/alertmanager")
