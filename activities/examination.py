@@ -46,6 +46,7 @@ class _Gathering:
     def __init__(self) -> None:
         self.parts: Object = {}
         self.missing: list[str] = []
+        self.agent_silent = False
 
     def lack(self, part: str, why: object) -> None:
         self.missing.append(f"{part}: {why}"[:LONGEST_REASON])
@@ -83,6 +84,7 @@ async def examine_node(
     reference = await evidence.keep(name, bundle, incident=request.incident, run_id=request.run_id)
     return Examination(
         facts=agent.result(),
+        agent_silent=gathering.agent_silent,
         evidence=reference,
         missing=tuple(gathering.missing),
         other_repairer=other_repairer.result()[:LONGEST_TEXT],
@@ -118,6 +120,7 @@ async def _ask_agent(
         gathering.parts["agent"] = None
         gathering.lack("the agent's part", error)
         return None
+    gathering.agent_silent = result.outcome == "not_started"
     status = ended.get("status") or {}
     facts = None if result.facts is None else result.facts.model_dump(mode="json", exclude_none=True)
     kernel_log = evidence_bundle.text_part(status.get("kernelLog"), evidence_bundle.KERNEL_LOG, newest=True)

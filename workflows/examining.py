@@ -10,6 +10,7 @@ from gpu_runbooks.activities.errors import NODE_CHANGED, NODE_NOT_FOUND
 from gpu_runbooks.activities.model.drain import EvidenceReference
 from gpu_runbooks.activities.model.ledger import HardwareHistory
 from gpu_runbooks.activities.model.node_task import Examination, ExamineNode
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
 from gpu_runbooks.workflows.blocking import clear
@@ -19,8 +20,11 @@ from gpu_runbooks.workflows.incident import REPAIRS, Examined, Incident
 from gpu_runbooks.workflows.ladder import Examine
 from gpu_runbooks.workflows.options import TEMPORAL, until
 from gpu_runbooks.workflows.phases import Phase, Runbook
-from gpu_runbooks.workflows.recording import enter
+from gpu_runbooks.workflows.recording import enter, record
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE
+
+SILENT_LIMIT = timedelta(seconds=10)
+"""For an agent that was silent before, in the same boot."""
 
 LIMIT = timedelta(minutes=3)
 """For the whole bundle: what is not had by then is left out, and said."""
@@ -29,6 +33,7 @@ LIMIT = timedelta(minutes=3)
 async def examine(incident: Incident, step: Examine) -> None:
     """Keep the evidence for the coming repair, and ask the ledger what this hardware has behind it."""
     enter(incident, Phase.EXAMINING)
+    started = workflow.now()
     try:
         seen = await _gather(incident, step)
     except ActivityError as error:
@@ -48,7 +53,13 @@ async def examine(incident: Incident, step: Examine) -> None:
     gpu = incident.faulty_gpu()
     if incident.all_gpus or reset_alone(seen.facts, gpu) is False:
         gpu = (None, None)
-    incident.examined = Examined(evidence=kept, gpu=gpu, pods=pods_of(seen.facts, gpu))
+    examined = Examined(evidence=kept, gpu=gpu, pods=pods_of(seen.facts, gpu))
+    incident.agent_silent = seen.agent_silent
+    if seen.agent_silent and step.repair.name is RungName.RESET_GPU:
+        incident.skip_to(RungName.REBOOT)
+        text = "not tried: no agent took the examination, and a reset needs one"
+        record(incident, RungName.RESET_GPU, started, proven=False, proof=text, evidence=kept)
+    incident.examined = examined
     suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())
     incident.machine, incident.faulty = list(suspect.machine), list(suspect.faulty)
     if incident.know([*suspect.faulty, *suspect.machine]):
@@ -60,6 +71,7 @@ async def examine(incident: Incident, step: Examine) -> None:
 async def _gather(incident: Incident, step: Examine) -> Examination:
     incident.examinations += 1
     now = workflow.now()
+    patience = SILENT_LIMIT if incident.agent_silent else AGENT_START_LIMIT
     gathered: Examination = await workflow.execute_activity_method(
         ClusterActivities.examine_node,
         ExamineNode(
@@ -68,7 +80,7 @@ async def _gather(incident: Incident, step: Examine) -> Examination:
             run_id=incident.run_id,
             attempt=incident.examinations,
             reason=f"before {step.repair.name}: {incident.why()}",
-            start_deadline=now + AGENT_START_LIMIT,
+            start_deadline=now + patience,
             deadline=now + LIMIT,
         ),
         summary=f"evidence of {incident.target.name} before {step.repair.name}",

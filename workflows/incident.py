@@ -140,6 +140,8 @@ class Incident(BaseModel):
     """Names of the target and all its GPUs, by the last examination."""
     faulty: list[str] = []
     """Those of the GPUs that the faults name; of the machine where they name none."""
+    agent_silent: bool = False
+    """No agent took the last examination of this boot."""
     recalled: bool = False
     """The ledger was asked what was done to this hardware before."""
     begin_at: RungName | None = None

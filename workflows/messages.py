@@ -8,7 +8,6 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
-    from gpu_runbooks.activities.errors import BAD_INPUT, refusal
     from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
     from gpu_runbooks.workflows import audit
@@ -20,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
         read_drain_order,
         read_escalation,
         read_word,
+        refuse_impossible,
     )
     from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
     from gpu_runbooks.workflows.recording import show
@@ -147,15 +147,7 @@ class IncidentMessages:
     def _validate_escalate_to(self, raw: Any = None) -> None:
         word = read_escalation(raw)
         self._refuse_unless_asked()
-        incident = self._open_incident()
-        if not _attempts(incident, word.rung):
-            repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
-            has = f"has the repairs {', '.join(repairs)}, not {word.rung}" if repairs else "has no repair"
-            raise refusal(
-                BAD_INPUT,
-                f"ladder {incident.plan.treatment.ladder} {has}: abort this incident "
-                "and start one with a ladder that has it",
-            )
+        refuse_impossible(word.rung, self._open_incident())
 
     @override_drain.validator
     def _validate_override_drain(self, raw: Any = None) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import REPAIRS
+from gpu_runbooks.workflows.incident import REPAIRS, Incident
 
 
 class Word(BaseModel):
@@ -56,6 +56,27 @@ def read_escalation(raw: Any) -> Escalation:
 def read_drain_order(raw: Any) -> DrainOrder:
     """Read `{"operator": ..., "reason": ..., "method": ..., "pods": [...]}`. Raises `BadInput` likewise."""
     return _read(DrainOrder, raw)
+
+
+def refuse_impossible(rung: RungName, incident: Incident) -> None:
+    """Raise `BadInput` for a repair that cannot be the next one: another would be done in its place."""
+    ladder = incident.plan.treatment
+    repairs = [known.name for known in ladder.rungs if known.name in REPAIRS]
+    if rung not in repairs:
+        has = f"has the repairs {', '.join(repairs)}, not {rung}" if repairs else "has no repair"
+        raise refusal(
+            BAD_INPUT,
+            f"ladder {ladder.ladder} {has}: abort this incident and start one with a ladder that has it",
+        )
+    floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
+    floors += [incident.floor] if incident.floor else []
+    floor = max(floors, key=REPAIRS.index, default=rung)
+    if REPAIRS.index(rung) < REPAIRS.index(floor):
+        raise refusal(
+            BAD_INPUT,
+            f"this incident is at {floor} already and does nothing milder any more: abort it and start a "
+            f"runbook that does {rung}",
+        )
 
 
 def ordered(order: DrainOrder, blockers: Iterable[PodBlocker]) -> tuple[PodOverride, ...]:

@@ -44,7 +44,8 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     if (elsewhere := await _cannot_help(incident)) is not None:
         return elsewhere
     try:
-        await _ask(incident, step)
+        if unasked := await _ask(incident, step):
+            return Proof(proven=False, text=unasked)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -105,8 +106,8 @@ async def _cannot_help(incident: Incident) -> Proof | None:
     return None
 
 
-async def _ask(incident: Incident, step: Repair) -> None:
-    """Ask for the reboot, once."""
+async def _ask(incident: Incident, step: Repair) -> str:
+    """Ask for the reboot, once. Returns why nobody was there to be asked; empty where it was asked."""
     target, method = incident.target, incident.plan.repair.reboot
     if method is RebootMethod.AGENT:
         asked = await run_node_task(
@@ -117,10 +118,10 @@ async def _ask(incident: Incident, step: Repair) -> None:
             summary=f"have the agent of {target.name} reboot it",
         )
         if asked.outcome == "not_started":
-            raise NotSentError(f"nothing was rebooted: {asked.message}")
+            return f"nothing was rebooted: {asked.message}"
         if asked.outcome != "succeeded":
             incident.note(workflow.now(), f"the agent's answer to the reboot: {asked.message}")
-        return
+        return ""
     by, options = CloudActivities.reboot_instance, REBOOT_ONCE
     if method is RebootMethod.COMMAND:
         by, options = CloudActivities.run_reboot_command, COMMAND_ONCE
@@ -135,3 +136,4 @@ async def _ask(incident: Incident, step: Repair) -> None:
         summary=f"reboot {target.instance_id or target.name} by {method}",
         **options,
     )
+    return ""

@@ -84,6 +84,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
         proof = Proof(proven=False, text=in_words(error))
     if proof.target is not None:
         incident.target, incident.gone, incident.terminated = proof.target, False, None
+        incident.agent_silent = False
     record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text, evidence=evidence)
     remember(incident)
 

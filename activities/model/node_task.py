@@ -135,6 +135,8 @@ class ExamineNode(Wire):
 class Examination(Wire):
     facts: HardwareFacts | None = None
     """None where the agent gave none."""
+    agent_silent: bool = False
+    """No agent took its task in time: what needs one is not worth trying."""
     evidence: EvidenceReference
     missing: tuple[str, ...] = Field(default=(), max_length=10)
     """Parts of the bundle that could not be had, in words."""

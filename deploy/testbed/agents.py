@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.test_pod import gpus_of
 from testbed import gpu_allocations, gpu_processes, gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready
@@ -82,6 +83,11 @@ class Machine:
         """Give a GPU to a pod, as its kubelet would at the pod's start; it has it until it ends."""
         gpu_allocations.allocate(self.kubelet, gpu_uuid, pod_uid)
 
+    def start_pod(self, pod_uid: str, count: int) -> None:
+        """Give a pod that starts as many GPUs as it asks for."""
+        uuids = [gpu.uuid for gpu in gpus.read_state(self.gpus).gpus]
+        gpu_allocations.start_pod(self.kubelet, uuids, pod_uid, count)
+
     def power_cycle(self) -> None:
         """What a reboot cures: a hung driver, lost GPUs, pending repairs; not a bank without spare rows."""
         shutil.rmtree(self.proc)
@@ -145,7 +151,7 @@ class Agents:
     async def follow(self, kubernetes: Kubernetes) -> None:
         """Keep the machines in step with the Nodes and Pods. Goes on until it is cancelled."""
         async with asyncio.TaskGroup() as boots:
-            boots.create_task(self._end_processes(kubernetes))
+            boots.create_task(self._follow_pods(kubernetes))
             async for objects in kubernetes.follow("/api/v1/nodes", label_selector=POOL_SELECTOR):
                 nodes = {node["metadata"]["name"]: node for node in objects.values()}
                 for name, machine in list(self._machines.items()):
@@ -155,11 +161,15 @@ class Agents:
                     if await self._keep_in_step(name, node):
                         boots.create_task(self._boot(name))
 
-    async def _end_processes(self, kubernetes: Kubernetes) -> None:
-        """Let go of the GPUs for each pod that ended or went away."""
+    async def _follow_pods(self, kubernetes: Kubernetes) -> None:
+        """Give each pod its GPUs, and let go of them when it ended or went away."""
         lived: set[str] = set()
         async for pods in kubernetes.follow("/api/v1/pods"):
             live = {uid for uid, pod in pods.items() if pod["status"].get("phase") in {"Pending", "Running"}}
+            for uid in live:
+                machine = self._machines.get(pods[uid]["spec"].get("nodeName", ""))
+                if machine is not None:
+                    machine.start_pod(uid, gpus_of(pods[uid]))
             for uid in lived - live:
                 for machine in self._machines.values():
                     gpu_processes.end_pod(machine.gpus, machine.proc, uid)

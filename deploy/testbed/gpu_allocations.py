@@ -4,7 +4,12 @@ In the format of the kubelet's device manager (`pkg/kubelet/cm/devicemanager/che
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+Entry = dict[str, Any]
+"""What one container was given of one resource."""
 
 CHECKPOINT = Path("device-plugins", "kubelet_internal_checkpoint")
 
@@ -17,7 +22,7 @@ def assemble(kubelet: Path) -> None:
 
 def allocate(kubelet: Path, gpu_uuid: str, pod_uid: str) -> None:
     """Give a GPU to a pod, as at the pod's start."""
-    entry = {
+    entry: Entry = {
         "PodUID": pod_uid,
         "ContainerName": "main",
         "ResourceName": "nvidia.com/gpu",
@@ -25,6 +30,16 @@ def allocate(kubelet: Path, gpu_uuid: str, pod_uid: str) -> None:
         "AllocResp": "",
     }
     _write(kubelet, [*_entries(kubelet), entry])
+
+
+def start_pod(kubelet: Path, gpu_uuids: Iterable[str], pod_uid: str, count: int) -> None:
+    """Give a pod so many of the node's free GPUs, the first ones, unless it has some."""
+    entries = _entries(kubelet)
+    if any(entry["PodUID"] == pod_uid for entry in entries):
+        return
+    taken = {uuid for entry in entries for uuids in entry["DeviceIDs"].values() for uuid in uuids}
+    for uuid in [uuid for uuid in gpu_uuids if uuid not in taken][:count]:
+        allocate(kubelet, uuid, pod_uid)
 
 
 def end_pod(kubelet: Path, pod_uid: str) -> None:
@@ -35,11 +50,11 @@ def end_pod(kubelet: Path, pod_uid: str) -> None:
         _write(kubelet, kept)
 
 
-def _entries(kubelet: Path) -> list[dict[str, object]]:
+def _entries(kubelet: Path) -> list[Entry]:
     return list(json.loads((kubelet / CHECKPOINT).read_text())["Data"]["PodDeviceEntries"])
 
 
-def _write(kubelet: Path, entries: list[dict[str, object]]) -> None:
+def _write(kubelet: Path, entries: list[Entry]) -> None:
     """In one step, as the kubelet does it."""
     content = {"Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 0}
     fresh = kubelet / CHECKPOINT.with_suffix(".new")

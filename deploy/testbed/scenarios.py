@@ -85,7 +85,7 @@ SCENARIOS = (
         95,
         _dead_agent,
         "returned",
-        ("block", "drain", "!reset_gpu", "drain", "reboot", "validate", "return"),
+        ("block", "!reset_gpu", "drain", "reboot", "validate", "return"),
     ),
 )
 

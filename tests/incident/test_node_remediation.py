@@ -312,6 +312,21 @@ async def test_a_message_that_does_not_fit_is_refused_with_the_reason(
         assert (await handle.result()).outcome is Outcome.RETURNED
 
 
+async def test_a_milder_repair_than_one_tried_is_refused_and_nothing_stronger_is_done(skipping, workers):
+    world = World(resets=["busy"], reboots=["unproven"])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, repair=RepairPolicy(replace="ask"))
+            await a_person_is_asked(handle)
+            with pytest.raises(WorkflowUpdateFailedError) as refused:
+                await handle.execute_update("escalate_to", {**WORD, "rung": "reset_gpu"})
+            assert "is at reboot already" in str(refused.value.cause)
+            assert (await status(handle)).phase is Phase.NEEDS_OPERATOR
+            await handle.execute_update("abort", WORD)
+            await handle.result()
+    assert "replace" not in world.calls
+
+
 async def test_abort_ends_after_the_current_step_and_keeps_the_block(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
     async with workers(skipping.client, world):

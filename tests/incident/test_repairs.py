@@ -146,6 +146,18 @@ async def test_services_that_would_not_come_back_leave_the_reset_out(skipping, w
     assert "reboot" in world.calls
 
 
+async def test_no_reset_is_tried_where_no_agent_could_do_it(skipping, workers):
+    silent = Examination(evidence=EVIDENCE, agent_silent=True)
+    world = World(examinations=[silent, silent], reboots=["unproven"])
+    _, seen = await climb(skipping, workers, world, attempts=2)
+    assert world.acts[:4] == ["block", "drain", "reboot", "await_reboot"]
+    assert "reset" not in world.calls
+    (reset,) = (act for act in seen.acts if act.rung == "reset_gpu")
+    assert "no agent" in reset.proof
+    waits = [request.start_deadline - request.deadline for request in world.examined]
+    assert waits[1] < waits[0]  # it is not waited for as long again
+
+
 async def test_a_driver_upgrade_defers_the_reset_and_touches_nothing(skipping, workers):
     world = World(pauses=["deferred", "deferred", "paused"])
     result, _ = await climb(skipping, workers, world)
