@@ -46,15 +46,25 @@ async def run_test_pod(kubernetes: Kubernetes, request: RunTestPod) -> TestPodRe
 
 
 async def _free(kubernetes: Kubernetes, request: RunTestPod, test_pod: str) -> int:
-    """GPUs that no other pod has, once the device plugin offers any: after a reset it takes some seconds."""
+    """GPUs that no other pod has, once there are any; 0 at the deadline.
+
+    After a reset the device plugin offers them some seconds later, and on a busy node a pod may end.
+    """
     here = {"field_selector": f"metadata.name={request.identity.name}"}
 
     def offered(nodes: dict[str, Object]) -> Object | None:
         return next((node for node in nodes.values() if allocatable(node, names.GPU_RESOURCE)), None)
 
     node: Object | None = await wait_for(kubernetes, NODES, offered, request.deadline, **here)
-    pods = await kubernetes.items("/api/v1/pods", field_selector=f"spec.nodeName={request.identity.name}")
-    return free_gpus(node, pods, test_pod) if node else 0
+    if node is None:
+        return 0
+    path, on_it = "/api/v1/pods", {"field_selector": f"spec.nodeName={request.identity.name}"}
+
+    def free(pods: dict[str, Object]) -> int | None:
+        count = free_gpus(node, pods.values(), test_pod)
+        return count if count > 0 else None
+
+    return await wait_for(kubernetes, path, free, request.deadline, **on_it) or 0
 
 
 def free_gpus(node: Object, pods: Iterable[Object], test_pod: str) -> int:
@@ -88,9 +98,11 @@ def pod_of(name: str, request: RunTestPod, gpus: int) -> Object:
     """The Pod to create, which takes this many GPUs.
 
     The affinity is to the Node's name, which is unique where the hostname label need not be. It tolerates our
-    block, the cordon, and the taint that keeps pods without GPUs off GPU nodes; any other taint keeps it off.
+    block, the cordon, the taint that keeps pods without GPUs off GPU nodes, and those that policy names; any
+    other taint keeps it off.
     """
-    tolerated = (names.BLOCK_TAINT, "node.kubernetes.io/unschedulable", names.GPU_RESOURCE)
+    ours = (names.BLOCK_TAINT, "node.kubernetes.io/unschedulable", names.GPU_RESOURCE)
+    tolerated = dict.fromkeys((*ours, *request.template.tolerations))
     here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [request.identity.name]}]}
     return {
         "apiVersion": "v1",

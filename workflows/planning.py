@@ -74,6 +74,7 @@ def plan(
             namespace=namespace,
             image=policy.validation.test_pod.image,
             command=policy.validation.test_pod.command,
+            tolerations=policy.validation.test_pod.tolerations,
         ),
         enforce=policy.mode == "enforce",
         operator_reminder=policy.operator_reminder,

@@ -17,7 +17,7 @@ from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.catalogue import parse_code
 from gpu_runbooks.workflows.policy_drain import Drain
-from gpu_runbooks.workflows.policy_fields import Code, Duration, Name, Written
+from gpu_runbooks.workflows.policy_fields import Code, Duration, Key, Name, Written
 from gpu_runbooks.workflows.policy_repair import Repair
 
 REPAIRS = frozenset({RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE})
@@ -161,6 +161,8 @@ class TestPod(Written):
     """Image of the pod that loads all GPUs of a node before it returns."""
     command: Annotated[tuple[str, ...], Field(min_length=1)]
     """Command of that pod; it ends with 0 only if every GPU did its work."""
+    tolerations: Annotated[tuple[Key, ...], Field(max_length=20)] = ()
+    """Keys of taints that the pool's nodes carry by design, such as [example.com/training]."""
 
 
 class Validation(Written):

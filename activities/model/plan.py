@@ -63,6 +63,8 @@ class TestPodTemplate(Wire):
     namespace: str
     image: str
     command: tuple[str, ...]
+    tolerations: tuple[str, ...] = ()
+    """Keys of taints of the site's own, which it tolerates beside ours."""
 
 
 class Plan(Wire):

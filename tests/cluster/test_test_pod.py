@@ -11,7 +11,7 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
 from gpu_runbooks.activities.model.node_task import RunTestPod
 from gpu_runbooks.activities.model.plan import TestPodTemplate
-from gpu_runbooks.activities.test_pod import name_of, pod_of, result_of, run_test_pod, why_waiting
+from gpu_runbooks.activities.test_pod import gpus_of, name_of, pod_of, result_of, run_test_pod, why_waiting
 from testbed.control_plane import TEST_NAMESPACE
 
 PODS = f"/api/v1/namespaces/{TEST_NAMESPACE}/pods"
@@ -140,3 +140,62 @@ def test_waiting_container_is_named():
 def test_deadline_in_the_past_still_gives_a_valid_pod(blocked):
     request = request_for(blocked, deadline=datetime(2026, 3, 1, tzinfo=UTC))
     assert pod_of("p", request, 8)["spec"]["activeDeadlineSeconds"] == 1
+
+
+async def test_a_taint_that_policy_names_does_not_keep_the_pod_off(kubernetes, blocked):
+    template = TestPodTemplate(
+        namespace=TEST_NAMESPACE,
+        image="registry.example/test:1",
+        command=("test",),
+        tolerations=(KEEP_OTHERS_OFF["key"],),
+    )
+    result = await run_test_pod(kubernetes, request_for(blocked, template=template))
+    assert (result.outcome, result.gpus) == ("succeeded", 8)
+
+
+async def holding(admin, node: str, gpus: int, phase: str = "Running") -> str:
+    """A pod that has so many of the node's GPUs; returns its path."""
+    name = f"holds-{gpus}-{node}"
+    body = {
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {"name": "main", "image": "app:1", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+            ],
+        },
+    }
+    pods = "/api/v1/namespaces/default/pods"
+    await admin.request("POST", pods, body=body)
+    await until(admin, pods, name, lambda pod: pod is not None and pod["status"].get("phase") == "Running")
+    if phase != "Running":
+        await admin.request(
+            "PATCH", f"{pods}/{name}/status", body={"status": {"phase": phase}}, content_type=MERGE_PATCH
+        )
+    return f"{pods}/{name}"
+
+
+@pytest.mark.parametrize(
+    ("held", "phase", "gpus"), [(5, "Running", 3), (5, "Succeeded", 8), (8, "Running", 0)]
+)
+async def test_only_free_gpus_are_tested_where_others_work(admin, kubernetes, untainted, held, phase, gpus):
+    pod = await holding(admin, untainted.name, held, phase)
+    try:
+        request = request_for(untainted, seconds=30 if gpus else 3, free_only=True)
+        result = await run_test_pod(kubernetes, request)
+    finally:
+        await admin.request("DELETE", pod)
+    assert result.gpus == gpus
+    assert result.outcome == ("succeeded" if gpus else "timed_out")
+    if not gpus:
+        assert "not scheduled: other pods have all GPUs" in result.message
+
+
+def test_gpus_of_init_containers_count_like_the_schedulers_do():
+    def container(gpus):
+        return {"resources": {"limits": {"nvidia.com/gpu": gpus}}}
+
+    pod = {"spec": {"containers": [container("1"), container("2"), {}], "initContainers": [container("4")]}}
+    assert gpus_of(pod) == 4
+    assert gpus_of({"spec": {"containers": [{"resources": {}}]}}) == 0
