@@ -20,6 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 
 from gpu_runbooks.activities.model.node import BlockMarker
 from gpu_runbooks.activities.model.node_task import TestPodResult
+from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
 from gpu_runbooks.workflows.audit import Result, Status
 from gpu_runbooks.workflows.phases import Outcome, Phase
@@ -313,16 +314,16 @@ async def test_a_message_that_does_not_fit_is_refused_with_the_reason(
 
 
 async def test_a_milder_repair_than_one_tried_is_refused_and_nothing_stronger_is_done(skipping, workers):
-    world = World(resets=["busy"], reboots=["unproven"])
+    world, word = World(resets=["busy"], reboots=["unproven"]), {"operator": "ana", "reason": "once more"}
     async with workers(skipping.client, world):
         with skipping.auto_time_skipping_disabled():
             handle = await start(skipping.client, repair=RepairPolicy(replace="ask"))
             await a_person_is_asked(handle)
             with pytest.raises(WorkflowUpdateFailedError) as refused:
-                await handle.execute_update("escalate_to", {**WORD, "rung": "reset_gpu"})
+                await handle.execute_update("escalate_to", {**word, "rung": "reset_gpu"})
             assert "is at reboot already" in str(refused.value.cause)
             assert (await status(handle)).phase is Phase.NEEDS_OPERATOR
-            await handle.execute_update("abort", WORD)
+            await handle.execute_update("abort", word)
             await handle.result()
     assert "replace" not in world.calls
 
