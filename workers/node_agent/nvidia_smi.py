@@ -30,9 +30,10 @@ def _any_of(*phrases: str) -> re.Pattern[str]:
 
 GONE = _any_of(
     r"\b(?:gpu|device) (?:is |has been |was )?lost\b",
-    r"fallen off the bus",
+    r"(?:fallen|fell|dropped|disappeared|vanished|missing) (?:off|from) (?:the )?(?:pcie? )?bus",
     r"no devices (?:were )?found",
-    r"no such device",
+    r"no such (?:device|gpu)",
+    r"\b(?:gpu|device)\b.{0,60} is (?:inaccessible|not accessible|no longer (?:accessible|present))",
     r"unable to (?:determine the device handle|find|locate)",
     r"(?:gpu|device)\b.{0,60} (?:was |could )?not (?:be )?found",
 )
@@ -40,6 +41,9 @@ NOT_SUPPORTED = _any_of(
     r"not supported",
     r"unsupported",
     r"does(?: not|n't) support",
+    r"reset(?:ting)?\b.{0,60} is (?:not (?:available|permitted|allowed|possible)|disabled|unavailable)\b",
+    r"\bnot (?:available|permitted|allowed|possible) (?:on|for|in|with|within|inside|under) "
+    r"(?:\w+ )?(?:vgpu|gpu|device|platform|virtual|vm|guest)",
     r"(?:is (?:the|a) )primary gpu",
     r"nicht unterstützt",
     r"pas (?:pris|prise) en charge",
@@ -53,7 +57,10 @@ NEEDS_PEERS = _any_of(
     r"in the same (?:reset )?command",
     r"additional gpus?",
     r"(?:complete|full|entire) set of (?:\w+ ){0,2}gpus",
-    r"all (?:\w+ ){0,2}(?:nvlink|connected|linked)(?: \w+){0,2} gpus",
+    r"all (?:\w+ ){0,2}(?:nvlink|connected|linked)(?:[- ]\w+){0,2} gpus",
+    r"\b(?:connected|linked) (?:by|via|over|through|with) nvlink",
+    r"reset must (?:include|name|be given|list) ",
+    r"(?:must|need to|have to|has to|should) be reset (?:too|as well|at once|with)",
 )
 IN_USE = _any_of(
     r"(?<!not )(?<!longer )(?<!not currently )\bin[- ]use\b",
@@ -61,7 +68,14 @@ IN_USE = _any_of(
     r"\b(?:used|held|occupied|opened) by (?:an)?(?:other|some|one|a) ",
     r"\b(?:resource|device|gpu) (?:is |or resource )?(?:currently |still )?busy\b",
     r"\bebusy\b",
-    r"(?:other|running|active) (?:process(?:es)?|client|application)s? (?:is|are|still|using|hold)",
+    r"(?<!no )\b(?:an)?(?:other|running|active|more|one|[1-9]\d*|compute) "
+    r"(?:process(?:es)?|client|application)s? (?:is|are|still|uses?|using|holds?|has|have)",
+    r"\b(?:has|have|by) (?!no )(?:\w+ )?(?:open|active|running|other|live|existing|outstanding) "
+    r"(?:handle|client|process|application|context|user|reference)",
+    r"(?<!no )(?<!other )(?<!more )\bprocess(?:es)? (?:is|are) "
+    r"(?:currently |still )?(?:running|active|attached)",
+    r"\b(?:holds?|keeps?|has) (?:the )?(?:gpu|device)(?: \S+)? open",
+    r"\b(?:locked|attached|claimed|owned) (?:by|to) (?:an)?(?:other|some|one|a) ",
     r"(?:first|please) (?:kill|stop|terminate|close) (?:all|any|the) (?:\w+ )?(?:process|client|application)",
     r"wird (?:\w+ )*(?:verwendet|benutzt|genutzt)|in (?:Benutzung|Verwendung)|ist belegt|beschäftigt",
     r"en cours d.utilisation|utilisée? (?:actuellement )?par|occupée? par",
@@ -70,7 +84,8 @@ IN_USE = _any_of(
     r"使用されて|사용 중|사용되고|используется|занят|занято",
 )
 SUCCESS = _any_of(
-    r"(?<!not )(?<!be )\bsuccessfully reset", r"(?<!not )\breset (?:was |is )?(?:successful|completed|done)\b"
+    r"(?<!not )(?<!be )\bsuccessfully reset",
+    r"(?<!not )(?<!be )\breset (?:was |is )?(?:successful|successfully|completed|done)\b",
 )
 WARNING = re.compile(r"^\W*warning\b", re.IGNORECASE)
 FINISH = re.compile(r"^\W*all done\W*$", re.IGNORECASE)
@@ -83,9 +98,14 @@ BY_TEXT = (
 )
 """What helps least comes first: of several GPUs one may be lost and another busy."""
 
-BY_EXIT_CODE = {3: ResetOutcome.UNSUPPORTED, 15: ResetOutcome.LOST}
-"""Of nvidia-smi's own codes, those that need no text. 9 (driver not loaded), 10 (interrupt trouble) and 255
-(many things) leave open what became of the GPU."""
+BY_EXIT_CODE = {
+    3: ResetOutcome.UNSUPPORTED,
+    15: ResetOutcome.LOST,
+    19: ResetOutcome.BUSY,
+    30: ResetOutcome.UNSUPPORTED,
+}
+"""Of the exit codes, which are NVML's, those that need no text. 9 (driver not loaded), 10 (interrupt trouble)
+and 255 (many things) leave open what became of the GPU."""
 
 WITH_SUCCESS = frozenset({0, 14})
 """14 tells of a damaged InfoROM, which does not keep a reset from being done."""
