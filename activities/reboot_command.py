@@ -36,7 +36,11 @@ ASKED, NOT_ASKED, REFUSED = 0, os.EX_TEMPFAIL, os.EX_NOPERM
 SSH_FAILED = 255
 """Of ssh's own failures, before and after the remote command ran alike."""
 
-ANOTHER_HOST = re.compile(r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed")
+ANOTHER_HOST = re.compile(
+    r"REMOTE HOST IDENTIFICATION HAS CHANGED|Host key verification failed|Host key for \S+ has changed"
+    r"|Offending \w+ key in|key_verify failed",
+    re.IGNORECASE,
+)
 IN_SESSION = re.compile(
     r"closed by remote host|client_loop:|Read from remote host|packet_write_|Write failed|Broken pipe"
     r"|Timeout, server|Connection reset|Connection to \S+ closed",
@@ -45,15 +49,19 @@ IN_SESSION = re.compile(
 """Signs that ssh had a session, or may have had one, when it failed."""
 BEFORE_SESSION = re.compile(
     r"(?:kex|ssh|banner)_exchange_identification:|banner exchange|stdio forwarding failed"
+    r"|open failed: connect|Could not resolve host|Unable to negotiate with"
     r"|^(?:ssh: .*: )?(?:connect to host .*: )?(?:Connection timed out|Connection refused|No route to host"
-    r"|Network is unreachable|Operation timed out)\s*$"
-    r"|Could not resolve host",
-    re.IGNORECASE | re.MULTILINE,
+    r"|Network is unreachable|Operation timed out|Host is down)\s*$",
+    re.IGNORECASE,
 )
-AFTER_HANDSHAKE_FAILED = re.compile(r"Connection (?:closed|reset) by \S+ port \d+")
-"""The line that follows a failure before the session. Alone it may also be about a session."""
+BESIDE_IT = re.compile(
+    r"Connection (?:closed|reset) by \S+ port \d+|Connection to \S+ port \d+ timed out|Connection closed\s*$"
+    r"|Pseudo-terminal will not be allocated"
+)
+"""Lines that ssh writes beside a failure before the session. Alone they may also be about a session."""
 NO_PERMISSION = re.compile(
-    r"^sudo: .*(?:password is required|terminal is required|may not run|no tty present|not allowed)"
+    r"^sudo: .*(?:password is required|terminal is required|may not run|no tty present|must have a tty"
+    r"|incorrect password|account validation failure|not allowed)"
     r"|is not in the sudoers file|not allowed to (?:execute|run)|Interactive authentication required"
     r"|Permission denied|Operation not permitted|must be (?:root|superuser)|Access denied"
     r"|Too many authentication failures",
@@ -117,21 +125,22 @@ def refusal_of(ended: Ended, what: str) -> ApplicationError | None:
         return _forbidden(what, code, said)
     if code == NOT_ASKED:
         return _not_sent(what, code, said)
-    if code == SSH_FAILED and _had_session(ended.output):
-        return _unknown(f"{what} lost its connection (exit {code}). It said: {said}")
-    if code == SSH_FAILED and BEFORE_SESSION.search(ended.output):
+    if code == SSH_FAILED and _is_before_session(ended.output):
         return _not_sent(what, code, said)
+    if code == SSH_FAILED and IN_SESSION.search(ended.output):
+        return _unknown(f"{what} lost its connection (exit {code}). It said: {said}")
     if NO_PERMISSION.search(ended.output):
         return _forbidden(what, code, said)
     return _unknown(f"{what} ended with {code}. It said: {said}")
 
 
-def _had_session(output: str) -> bool:
-    """Whether a line tells of a connection that broke when a command may have gone out already."""
-    lines = output.splitlines()
-    if any(BEFORE_SESSION.search(line) for line in lines):
-        lines = [line for line in lines if not AFTER_HANDSHAKE_FAILED.match(line)]
-    return any(IN_SESSION.search(line) and not BEFORE_SESSION.search(line) for line in lines)
+def _is_before_session(output: str) -> bool:
+    """Whether all that was written is about a connection that did not come about.
+
+    Any other line may be the remote command's, so that the failure may have come after it.
+    """
+    lines = [line for line in output.splitlines() if line.strip() and not BESIDE_IT.match(line)]
+    return bool(lines) and all(map(BEFORE_SESSION.search, lines))
 
 
 def _not_sent(what: str, code: int, said: str) -> ApplicationError:
