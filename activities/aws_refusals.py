@@ -5,6 +5,7 @@ the operation began (throttled, credentials expired, not permitted) surely had n
 that broke and a fault of the service leave it open.
 """
 
+import re
 from enum import Enum, auto
 
 from botocore.exceptions import (
@@ -115,6 +116,11 @@ NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 OVER_THE_RATE = ("rate exceeded", "request limit exceeded")
 """Words of a throttling whose code is in no list. A fault of the service may quote them: that stays open."""
 
+THROTTLING_CODE = re.compile(
+    r"throttl|rate(?:limit)?exceeded|requestlimitexceeded|toomanyrequests", re.IGNORECASE
+)
+"""In codes of services and proxies that botocore does not list."""
+
 
 def meaning_of(error: BaseException) -> Refusal:
     """What a failed call means."""
@@ -144,13 +150,16 @@ def meaning_of_code(code: str, message: str = "", status: int = 0) -> Refusal:
         return Refusal.BUSY
     if 400 <= status < 500 and any(phrase in words for phrase in OVER_THE_RATE):
         return Refusal.BUSY
+    if status == 503 and words.startswith(OVER_THE_RATE):
+        return Refusal.BUSY
     return Refusal.OPEN
 
 
 def is_throttling(code: str) -> bool:
-    """Whether botocore knows the code for a throttling."""
+    """Whether the code tells of a throttling, by botocore's list or by its words."""
     context = RetryContext(attempt_number=1, parsed_response={"Error": {"Code": code}})
-    return bool(ThrottledRetryableChecker().is_retryable(context))
+    listed = ThrottledRetryableChecker().is_retryable(context)
+    return bool(listed) or THROTTLING_CODE.search(code) is not None
 
 
 def code_of(error: BaseException | None) -> str:
