@@ -65,9 +65,12 @@ format: setup ## Format the code and mend what ruff can
 	ruff format . && ruff check --fix .
 	ruff format .
 
+# Most tests wait for servers, so that one process more than there are cores keeps these busy.
+WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 3 ? cores + 1 : 4)))
+
 .PHONY: test
-test: binaries ## Run all tests
-	pytest
+test: binaries ## Run all tests, in 2 to 4 processes; WORKERS=N in N of them
+	pytest --numprocesses $(WORKERS) --no-loadscope-reorder --max-worker-restart 0
 
 LOCK := uv pip compile pyproject.toml --generate-hashes --universal --python-version 3.11 \
 	--no-annotate --no-header --no-emit-index-url

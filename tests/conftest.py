@@ -1,10 +1,53 @@
-"""Fixtures that many tests share: real parts, started once for all."""
+"""Fixtures that many tests share, real parts that each process starts once, and what runs in one process."""
 
+import asyncio
+import functools
+import inspect
 from collections.abc import AsyncIterator
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from testbed.control_plane import ControlPlane
+
+IN_ONE_PROCESS = (
+    "tests/cloud/",  # its last test asks what all others called
+    "tests/cluster/karpenter/",  # a Karpenter of its own
+    "tests/integration/",  # a testbed of 30 nodes
+)
+"""Folders whose tests need, or should start only once, what one process has. Elsewhere files are spread."""
+
+PATIENCE = 240.0
+"""Seconds for the awaits of one test, which only a failure reaches."""
+
+
+class ByFileOrFolder(LoadScopeScheduling):
+    """Which tests pytest-xdist gives to one process together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return next((folder for folder in IN_ONE_PROCESS if file.startswith(folder)), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFileOrFolder:
+    return ByFileOrFolder(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Let a test that awaits in vain fail where it waits, and the others go on."""
+    for item in items:
+        if inspect.iscoroutinefunction(item.obj):
+            item.obj = with_patience(item.obj)
+
+
+def with_patience(test):
+    @functools.wraps(test)
+    async def limited(*arguments, **fixtures):
+        async with asyncio.timeout(PATIENCE):
+            await test(*arguments, **fixtures)
+
+    return limited
 
 
 @pytest.fixture(scope="session")

@@ -22,7 +22,7 @@ class CountingProbe(Probe):
     """Tells when the driver was asked so many times."""
 
     def __init__(self, driver):
-        super().__init__(driver, limit=0.5)
+        super().__init__(driver)
         self.asked = 0
         self.asked_again = asyncio.Condition()
 
@@ -96,7 +96,8 @@ async def test_the_condition_follows_the_hardware(start, shown, state):
         await shown("True", "GPUsHealthy")
 
 
-async def test_a_hung_driver_is_unknown_and_recovers(start, shown, state):
+async def test_a_hung_driver_is_unknown_and_recovers(start, shown, state, probe, monkeypatch):
+    monkeypatch.setattr(probe, "_limit", 0.5)
     async with start():
         await shown("True", "GPUsHealthy")
         change_node(state, hang=("nvmlDeviceGetRemappedRows",))
