@@ -11,7 +11,7 @@ from gpu_runbooks.workers.node_agent.kernel_marker import Marker, Phase, read_ma
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Limits, Resetter
-from gpu_runbooks.workers.node_agent.reset_proof import Target
+from gpu_runbooks.workers.node_agent.reset_proof import Target, shortcomings
 from gpu_runbooks.workers.node_agent.reset_refusal import ResetReport, refusal
 from testbed.gpu_processes import FABRIC_MANAGER_PID, end_process, hold, open_device
 from testbed.gpus import (
@@ -134,6 +134,26 @@ async def test_a_silent_success_without_effect_is_not_believed(make, probe, stat
     report = await reset(make(ResetTool(["true"])), probe, Target(UUID))
     assert report.outcome is ResetOutcome.UNVERIFIED
     assert "still asks for GPU reset" in report.message
+
+
+@pytest.mark.parametrize(
+    ("left", "told"),
+    [
+        ({"nvlinks": None, "nvlinks_active": None}, "does not tell of its NVLinks any more"),
+        ({"ecc_uncorrected": None}, "does not say its uncorrected errors"),
+        ({"ecc_uncorrected": 1}, "counts 1 uncorrected errors"),
+        ({"remap_failed": True}, "could not remap"),
+    ],
+)
+async def test_what_a_gpu_does_not_say_any_more_is_no_proof(probe, left, told):
+    """Each answer that it gave before the reset, it has to give after it."""
+    after = await probe.measure()
+    before = after.facts
+    gpus = list(after.facts.gpus)
+    gpus[SICK] = gpus[SICK].model_copy(update=left)
+    after = replace(after, facts=before.model_copy(update={"gpus": tuple(gpus)}))
+    (missing,) = shortcomings(Target(UUID), before, after, 8)
+    assert told in missing
 
 
 @pytest.mark.parametrize(

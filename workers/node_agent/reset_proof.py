@@ -66,8 +66,14 @@ def _remains(gpu: GpuFacts, device: Device, old: GpuFacts) -> list[str]:
         remains.append(f"{name(gpu)} still asks for {recovery_action_name(gpu.recovery_action)}")
     if gpu.remap_pending is not False:
         remains.append(f"{name(gpu)} still has a pending remap, or does not say")
-    if old.ecc_uncorrected and (gpu.ecc_uncorrected is None or gpu.ecc_uncorrected >= old.ecc_uncorrected):
-        remains.append(f"{name(gpu)} still counts {gpu.ecc_uncorrected} uncorrected errors")
+    if gpu.remap_failed and not old.remap_failed:
+        remains.append(f"{name(gpu)} could not remap a memory row")
+    if gpu.ecc_uncorrected:
+        remains.append(f"{name(gpu)} counts {gpu.ecc_uncorrected} uncorrected errors since the reset")
+    elif gpu.ecc_uncorrected is None and old.ecc_uncorrected is not None:
+        remains.append(f"{name(gpu)} does not say its uncorrected errors any more")
+    if old.nvlinks and not gpu.nvlinks:
+        remains.append(f"{name(gpu)} does not tell of its NVLinks any more, it had {old.nvlinks}")
     if gpu.nvlinks and device.fabric not in {NO_FABRIC, COMPLETED}:
         state = "unknown" if device.fabric is None else FABRIC_STATES.get(device.fabric, str(device.fabric))
         remains.append(f"{name(gpu)} is not in the fabric: its state there is {state}")
