@@ -4,6 +4,7 @@ Two incidents of one Auto Scaling group look at the same new Nodes. Whoever writ
 other's write names an old resource version, is refused, and it looks on.
 """
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -22,14 +23,19 @@ from gpu_runbooks.activities.nodes import (
     observe,
     readiness,
 )
-from gpu_runbooks.activities.waiting import wait_for
+from gpu_runbooks.activities.waiting import seconds_until, wait_for
 
 CLOCK_SKEW = timedelta(seconds=5)
 """Between Temporal's clock and the API server's, which also counts whole seconds only."""
 
+CLAIM_AGAIN = 1.0
+"""Seconds after a claim that did not stand, since somebody else writes to the Node."""
+
 
 async def claim_replacement(kubernetes: Kubernetes, request: ClaimReplacement) -> ReplacementProof:
     """Claim and block the Node of a newly launched instance, and wait until it is Ready with GPUs.
+
+    A claim that others undo again and again is given up at the deadline.
 
     Raises `KubernetesError` when Nodes may not be read or patched.
     """
@@ -45,10 +51,21 @@ async def claim_replacement(kubernetes: Kubernetes, request: ClaimReplacement) -
         if node is None:
             return ReplacementProof(proven=False, message="no new Node of the pool came by the deadline")
         if not is_claimed(node, request) and not await _claimed(kubernetes, node, request):
+            left = seconds_until(request.deadline)
+            if left <= 0:
+                return ReplacementProof(proven=False, message=_contested(node["metadata"]["name"]))
+            await asyncio.sleep(min(CLAIM_AGAIN, left))
             continue
         proof = await _ready(kubernetes, identity_of(node), request.deadline)
         if proof is not None:
             return proof
+
+
+def _contested(name: str) -> str:
+    return (
+        f"the claim of node {name} did not stand by the deadline. Look for a controller or an admission "
+        f"webhook that writes to it: `kubectl get node {name} -o yaml --show-managed-fields` names them"
+    )
 
 
 def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None:

@@ -15,6 +15,7 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import ClaimReplacement
 from gpu_runbooks.activities.nodes import identity_of, marker_of, observe
 from gpu_runbooks.activities.replacement import claim_replacement, is_candidate
+from testbed.api_faults import respond, status
 from testbed.nodes import POOL_LABEL
 
 OLD = NodeIdentity(
@@ -163,6 +164,18 @@ async def test_a_node_that_a_person_holds_is_passed_over(kubernetes, make_node, 
     held = identity_of(await make_node(pool=pool))
     await block(kubernetes, block_request(held, "node/test/a", hold=True))
     assert not (await claim_replacement(kubernetes, request)).proven
+
+
+async def test_a_claim_that_never_stands_is_given_up_at_the_deadline(faulty, proxy, make_node, pool):
+    request = claim(pool, "node/test/a", seconds=3)
+    await make_node(pool=pool)
+    conflict = status(409, "Conflict", "the object has been modified")
+    proxy.inject(respond(409, conflict), method="PATCH", path="/api/v1/nodes/.*", times=None)
+    async with asyncio.timeout(60):
+        proof = await claim_replacement(faulty, request)
+    assert not proof.proven
+    assert "did not stand by the deadline" in proof.message
+    assert proxy.count("PATCH") < 10  # others have their turn in between
 
 
 LAUNCHED = datetime(2026, 3, 1, 10, tzinfo=UTC)
