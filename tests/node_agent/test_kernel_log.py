@@ -81,10 +81,22 @@ def test_a_flood_of_one_fault_leaves_room_for_others(log):
     assert "pid=0\n" not in part.text
 
 
-def test_what_a_process_wrote_cannot_push_out_the_kernels_own_words(log):
-    forged = record("NVRM: Xid (PCI:0000:2b:00): 79, GPU has fallen off the bus.", 10, priority=11)
-    part = log(record(XID, 5000, 3), *[forged] * 20_000)
+@pytest.mark.parametrize(
+    "private",
+    [
+        record("NVRM: Xid (PCI:0000:2b:00): 79, GPU has fallen off the bus.", 10, priority=11),
+        record("cloud-init[901]: export TOKEN=s3cret", 10, priority=14),
+        record("sh[7]: gpu-runbooks: --token s3cret", 10, priority=30),
+        record('audit: type=1309 audit(1.2:3): argc=2 a0="login" a1="--token=s3cret" Xid', 10, priority=5),
+    ],
+)
+def test_what_a_process_wrote_or_did_is_left_out_and_counted(log, private):
+    """It may hold secrets, and it may be forged."""
+    part = log(record(XID, 5000, 3), *[private] * 20_000)
     assert XID in part.text
+    assert "s3cret" not in part.text
+    assert "0000:2b:00" not in part.text
+    assert part.note == "20000 records of processes and of the kernel's audit are left out"
 
 
 def test_a_mark_of_ours_is_relevant_although_a_process_wrote_it(log):

@@ -1,8 +1,11 @@
 """The newest part of the kernel log, for the evidence of a repair.
 
 The records stay as `/dev/kmsg` gives them: `<priority>,<sequence>,<microseconds>,<flags>;<text>`, with
-continuation lines that begin with a space. So their reader can tell the kernel's own (priority below 8) from
-what a process wrote there, and see gaps in the sequence.
+continuation lines that begin with a space. So their reader can see gaps in the sequence.
+
+What processes wrote there (priority 8 and above) is left out but for marks of ours, and so are records of
+the kernel's audit: both quote command lines, which hold tokens now and then, and the evidence has more
+readers than the log.
 
 Source of the format: kernel, `Documentation/ABI/testing/dev-kmsg`.
 """
@@ -39,7 +42,8 @@ RELEVANT = re.compile(
     rb"nvrm|nvidia|nvlink|nvswitch|\befa|\bena\b|pcie|\baer\b|\bmce\b|\bedac\b|hardware error|suppressed",
     re.IGNORECASE,
 )
-OURS = b"gpu-runbooks"
+OURS = re.compile(rb"[^;]*;gpu-runbooks: ")
+AUDIT = re.compile(rb"[^;]*;audit: ")
 
 SHARES = (0.5, 0.8, 1.0)
 """How far faults, then other relevant records, then all others may fill the text."""
@@ -49,8 +53,8 @@ SHARES = (0.5, 0.8, 1.0)
 class Record:
     seconds: float
     """Since the boot."""
-    rank: int
-    """0 a fault, 1 relevant, 2 any other."""
+    rank: int | None
+    """0 a fault, 1 relevant, 2 any other; None for one that is not the kernel's to tell."""
     text: str
 
 
@@ -63,16 +67,19 @@ def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> Part:
         content, complete = _tail(log)
     except OSError as error:
         return Part("", f"{log} cannot be read: {error.strerror or error}")
-    records = [
+    recent = [
         record
         for record in _records(content, complete=complete)
         if record.seconds >= uptime - 60 * WINDOW_MINUTES
     ]
+    records = [record for record in recent if record.rank is not None]
     head = f"# {now.isoformat(timespec='seconds')} is {1_000_000 * uptime:.0f} microseconds after boot\n"
     kept = _fitting(records, LIMIT - len(head))
     notes = []
     if not complete:
         notes.append("the oldest records were overwritten, or are not among the newest 4 MiB")
+    if private := len(recent) - len(records):
+        notes.append(f"{private} records of processes and of the kernel's audit are left out")
     if len(kept) < len(records):
         notes.append(
             f"{len(kept)} of the {len(records)} records of the last {WINDOW_MINUTES} minutes: of these, the "
@@ -134,13 +141,14 @@ def _record(lines: list[bytes]) -> Record:
     return Record(seconds, _rank(content, int(header["priority"]) if header else 0), plain(content) + "\n")
 
 
-def _rank(content: bytes, priority: int) -> int:
-    """What a process wrote there ranks low, or it could push the kernel's own words out."""
-    if priority < 8 and FAULT.search(content):
-        return 0
-    if (priority < 8 and RELEVANT.search(content)) or OURS in content:
+def _rank(content: bytes, priority: int) -> int | None:
+    if OURS.match(content):
         return 1
-    return 2
+    if priority >= 8 or AUDIT.match(content):
+        return None
+    if FAULT.search(content):
+        return 0
+    return 1 if RELEVANT.search(content) else 2
 
 
 def _fitting(records: list[Record], limit: int) -> list[Record]:
