@@ -21,7 +21,7 @@ from gpu_runbooks.activities.model.node_task import (
     NodeTaskKind,
     RunNodeTask,
 )
-from gpu_runbooks.activities.node_tasks import carry_out
+from gpu_runbooks.activities.node_tasks import carry_out, for_history
 from gpu_runbooks.activities.nodes import NODES, require_same_machine
 from gpu_runbooks.activities.other_repairers import imminent_repair
 
@@ -83,7 +83,7 @@ async def examine_node(
     name = f"evidence-before-{request.attempt}"
     reference = await evidence.keep(name, bundle, incident=request.incident, run_id=request.run_id)
     return Examination(
-        facts=agent.result(),
+        facts=for_history(agent.result()),
         agent_silent=gathering.agent_silent,
         evidence=reference,
         missing=tuple(gathering.missing),

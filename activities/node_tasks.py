@@ -24,6 +24,9 @@ from gpu_runbooks.activities.waiting import seconds_until, wait_for
 LONGEST_MESSAGE = 1000
 """Characters of the agent's message that go into the history."""
 
+LARGEST_FACTS = 12 * 1024
+"""Bytes of its facts that do: a payload holds 16 KiB. Sixteen GPUs with a few pods each stay below it."""
+
 
 def tasks_path(namespace: str) -> str:
     group = f"{names.NODE_TASK_GROUP}/{names.NODE_TASK_VERSION}"
@@ -50,7 +53,7 @@ async def run_node_task(kubernetes: Kubernetes, namespace: str, request: RunNode
     Raises `ApplicationError` BAD_INPUT when a task of this name asks for something else; `KubernetesError`.
     """
     result, _ = await carry_out(kubernetes, namespace, request)
-    return result
+    return result.model_copy(update={"facts": for_history(result.facts)})
 
 
 async def carry_out(
@@ -162,6 +165,20 @@ def result_of(task: Object) -> NodeTaskResult:
     return NodeTaskResult(
         task=name, outcome=outcome, message=message[:LONGEST_MESSAGE], facts=facts, reset=reset
     )
+
+
+def for_history(facts: HardwareFacts | None) -> HardwareFacts | None:
+    """Facts that a payload holds, whatever a node wrote.
+
+    Where the pods of the GPUs are too many they are unknown, so nothing is chosen by them; what is larger
+    still is none of a real node.
+    """
+    if facts is None or len(facts.model_dump_json()) <= LARGEST_FACTS:
+        return facts
+    unknown = {"pod_uids": None, "host_processes": None, "allocated_pod_uids": None}
+    gpus = tuple(gpu.model_copy(update=unknown) for gpu in facts.gpus)
+    without_pods = facts.model_copy(update={"gpus": gpus})
+    return without_pods if len(without_pods.model_dump_json()) <= LARGEST_FACTS else None
 
 
 async def _create(kubernetes: Kubernetes, collection: str, task: Object) -> Object:

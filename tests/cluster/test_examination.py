@@ -223,7 +223,7 @@ async def test_the_largest_answer_that_the_server_takes_fits(admin, node, examin
         kernelLog={"text": "é" * 65_533 + "new", "note": ""},
         dcgm={"text": text, "note": ""},
     )
-    assert len(examined.facts.gpus[0].pod_uids) == 64
+    assert examined.facts is None  # no payload holds them: nothing is chosen by what no real node has
     assert examined.missing == ()
     agent = bundle["agent"]
     assert agent["kernel_log"]["text"].endswith("new")

@@ -8,9 +8,16 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model.node_task import NodeTaskKind, ResetOutcome, RunNodeTask
+from gpu_runbooks.activities.model.node_task import (
+    GpuFacts,
+    HardwareFacts,
+    NodeTaskKind,
+    ResetOutcome,
+    RunNodeTask,
+)
 from gpu_runbooks.activities.node_tasks import (
     delete_node_task,
+    for_history,
     name_of,
     result_of,
     run_node_task,
@@ -177,6 +184,32 @@ def test_facts_that_cannot_be_read_are_a_failure():
     result = result_of(task)
     assert (result.outcome, result.facts) == ("failed", None)
     assert "cannot be read" in result.message
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pods", "told"),
+    [
+        pytest.param(16, 2, "all", id="a large node"),
+        pytest.param(8, 48, "no pods", id="GPUs that many pods share"),
+        pytest.param(64, 64, "nothing", id="all that the CRD lets through"),
+    ],
+)
+def test_facts_are_as_large_as_a_payload_holds(gpus, pods, told):
+    long = 36 if told != "nothing" else 64
+    held = GpuFacts(
+        index=0,
+        uuid="GPU-".ljust(long + 4, "0"),
+        serial="1" * (13 if told != "nothing" else 64),
+        pod_uids=("p" * long,) * pods,
+        host_processes=0,
+        allocated_pod_uids=("p" * long,) * pods,
+    )
+    facts = HardwareFacts(boot_id="b", gpus=(held,) * gpus)
+    kept = for_history(facts)
+    unknown = {"pod_uids": None, "host_processes": None, "allocated_pod_uids": None}
+    bare = held.model_copy(update=unknown)
+    expected = {"all": facts, "no pods": facts.model_copy(update={"gpus": (bare,) * gpus}), "nothing": None}
+    assert kept == expected[told]
 
 
 @pytest.mark.parametrize("kind", [NodeTaskKind.MEASURE, NodeTaskKind.COLLECT])
