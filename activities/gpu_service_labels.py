@@ -150,19 +150,22 @@ def resumption(node: Object, request: ResumeGpuServices) -> Resumption:
     """What to put back: the values that were seen, wherever our value still stands.
 
     Our value without an annotation is ours as well, since nobody else writes it: somebody removed the
-    annotation. We pause only what runs, so it goes back to that.
+    annotation. We pause only what runs, so it goes back to that; as it does where the annotation cannot be
+    read, which stays for a person.
     """
     labels = labels_of(node)
+    paused = {key: RUNS for key in MANAGED if labels.get(key) == PAUSED}
     try:
         standing = pause_on(node)
     except ValueError:
         return Resumption(
-            None, kept=(f"an annotation {names.PAUSED_SERVICES_ANNOTATION} that cannot be read",)
+            _labelling_patch(node, paused) if paused else None,
+            restored=services(paused),
+            kept=(f"an annotation {names.PAUSED_SERVICES_ANNOTATION} that cannot be read",),
         )
     if standing is not None and not standing.is_of(request):
         return Resumption(None, kept=(f"the pause of incident {standing.incident}, run {standing.run_id}",))
-    before = dict(standing.labels) if standing else {}
-    before |= {key: RUNS for key in MANAGED if labels.get(key) == PAUSED and key not in before}
+    before = paused | (standing.labels if standing else {})
     ours = {key: value for key, value in before.items() if labels.get(key) == PAUSED}
     changed = {key: value for key, value in before.items() if key not in ours}
     held = {key: value for key, value in changed.items() if PAUSED in labels.get(key, "")}
@@ -212,10 +215,11 @@ def _before(labels: Mapping[str, str], standing: PauseMarker | None) -> dict[str
 
 
 def _patch(node: Object, labels: Mapping[str, str | None], marker: PauseMarker | None) -> dict[str, Any]:
-    return {
-        "metadata": {
-            "resourceVersion": node["metadata"]["resourceVersion"],
-            "labels": dict(labels),
-            "annotations": {names.PAUSED_SERVICES_ANNOTATION: marker.model_dump_json() if marker else None},
-        }
-    }
+    patch = _labelling_patch(node, labels)
+    text = marker.model_dump_json() if marker else None
+    patch["metadata"]["annotations"] = {names.PAUSED_SERVICES_ANNOTATION: text}
+    return patch
+
+
+def _labelling_patch(node: Object, labels: Mapping[str, str | None]) -> dict[str, Any]:
+    return {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"], "labels": dict(labels)}}

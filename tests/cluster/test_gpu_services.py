@@ -217,6 +217,16 @@ async def test_an_annotation_that_cannot_be_read_is_left(admin, faulty, proxy, m
     assert proxy.count("PATCH") == 0
 
 
+async def test_an_annotation_that_somebody_broke_leaves_no_service_stopped(admin, kubernetes, machine):
+    before = await operator_labels(admin, machine.name)
+    await pause_gpu_services(kubernetes, pause(machine, soon()))
+    await annotate(admin, machine.name, **{names.PAUSED_SERVICES_ANNOTATION: "who knows"})
+    resumed = await resume_gpu_services(kubernetes, resume(machine))
+    assert "cannot be read" in resumed.kept[0]
+    assert before.items() <= (await operator_labels(admin, machine.name)).items()
+    assert await annotation(admin, machine.name) == "who knows"
+
+
 async def test_an_annotation_that_somebody_removed_leaves_no_service_stopped(admin, kubernetes, machine):
     await label(admin, machine, **{CLIENT: "true"})
     await pause_gpu_services(kubernetes, pause(machine, soon()))
