@@ -38,11 +38,23 @@ async def run_test_pod(kubernetes: Kubernetes, request: RunTestPod) -> TestPodRe
         if pod is None:
             message = "a test pod of this name is still terminating"
             return TestPodResult(outcome="timed_out", pod=name, message=message)
-        result = await _end_of(kubernetes, collection, pod, request.deadline)
+        result = await _end_of(kubernetes, collection, pod, request.identity.name, request.deadline)
         require_same_machine(await kubernetes.request("GET", node_path), request.identity)
-        return result.model_copy(update={"gpus": gpus_of(pod)})
+        return verified(result, pod, request)
     finally:
         await _delete(kubernetes, f"{collection}/{name}")
+
+
+def verified(result: TestPodResult, pod: Object, request: RunTestPod) -> TestPodResult:
+    """The result with the GPUs that the pod asked for. A success without any, or with too few, is none."""
+    had, wanted = gpus_of(pod), 1 if request.free_only else request.gpus
+    if result.outcome == "succeeded" and had < wanted:
+        message = (
+            f"it succeeded on {had} of {wanted} GPUs, which proves nothing of the others: somebody changes "
+            f"the pods of namespace {request.template.namespace}, such as an admission webhook"
+        )
+        return result.model_copy(update={"outcome": "failed", "gpus": had, "message": message})
+    return result.model_copy(update={"gpus": had})
 
 
 async def _free(kubernetes: Kubernetes, request: RunTestPod, test_pod: str) -> int:
@@ -198,7 +210,9 @@ async def _gone(kubernetes: Kubernetes, collection: str, pod: Object, deadline: 
     return bool(await wait_for(kubernetes, collection, decide, deadline, field_selector=selector))
 
 
-async def _end_of(kubernetes: Kubernetes, collection: str, pod: Object, deadline: datetime) -> TestPodResult:
+async def _end_of(
+    kubernetes: Kubernetes, collection: str, pod: Object, node: str, deadline: datetime
+) -> TestPodResult:
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     last = "it was not seen"
 
@@ -208,7 +222,12 @@ async def _end_of(kubernetes: Kubernetes, collection: str, pod: Object, deadline
         if seen is None:
             return TestPodResult(outcome="failed", pod=name, message="somebody deleted it before it ended")
         last = why_waiting(seen)
-        return result_of(seen)
+        ended = result_of(seen)
+        ran_on = (seen.get("spec") or {}).get("nodeName")
+        if ended is not None and ran_on not in {None, node}:
+            message = f"it ran on node {ran_on} and not on {node}: somebody changes its affinity"
+            return ended.model_copy(update={"outcome": "failed", "message": message})
+        return ended
 
     ended = await wait_for(kubernetes, collection, decide, deadline, field_selector=f"metadata.name={name}")
     message = f"not ended by the deadline: {last}"[:LONGEST_MESSAGE]

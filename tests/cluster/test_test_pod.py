@@ -9,9 +9,18 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.model.node_task import RunTestPod
+from gpu_runbooks.activities.model.node_task import RunTestPod, TestPodResult
 from gpu_runbooks.activities.model.plan import TestPodTemplate
-from gpu_runbooks.activities.test_pod import gpus_of, name_of, pod_of, result_of, run_test_pod, why_waiting
+from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.test_pod import (
+    gpus_of,
+    name_of,
+    pod_of,
+    result_of,
+    run_test_pod,
+    verified,
+    why_waiting,
+)
 from testbed.control_plane import TEST_NAMESPACE
 
 PODS = f"/api/v1/namespaces/{TEST_NAMESPACE}/pods"
@@ -87,6 +96,35 @@ async def test_standing_pod_is_adopted(admin, kubernetes, untainted):
     result = await run_test_pod(kubernetes, request)
     assert result.outcome == "succeeded"
     await until(admin, PODS, name_of(request), lambda pod: pod is None)
+
+
+async def test_a_pod_that_ran_on_another_node_proves_nothing(admin, kubernetes, untainted, make_node):
+    """As where a webhook puts an affinity of its own in the place of ours."""
+    other = identity_of(await make_node())
+    await change_taints(admin, other.name, lambda _: [])
+    request = request_for(untainted)
+    elsewhere = pod_of(name_of(request), request_for(other), 8)
+    await admin.request("POST", PODS, body=elsewhere)
+    result = await run_test_pod(kubernetes, request)
+    assert result.outcome == "failed"
+    assert f"it ran on node {other.name} and not on {untainted.name}" in result.message
+
+
+@pytest.mark.parametrize(
+    ("had", "free_only", "outcome"),
+    [
+        (8, False, "succeeded"),
+        (7, False, "failed"),
+        (0, False, "failed"),
+        (1, True, "succeeded"),
+        (0, True, "failed"),
+    ],
+)
+def test_a_success_on_too_few_gpus_is_none(blocked, had, free_only, outcome):
+    request = request_for(blocked, free_only=free_only)
+    pod = pod_of(name_of(request), request, had)
+    result = verified(TestPodResult(outcome="succeeded", pod="test"), pod, request)
+    assert (result.outcome, result.gpus) == (outcome, had)
 
 
 async def test_cancelled_test_leaves_no_pod(admin, kubernetes, blocked):
