@@ -17,16 +17,21 @@ CYCLES = 6
 """Blocks and unblocks between the writers."""
 
 PACE = 0.1
-"""Seconds between two writes of each writer: together one each 10 ms, so that most of ours meet another."""
+"""Least seconds between two writes of each writer: one each 10 ms together, so most of ours meet another."""
+
+READS = 10
+"""Least time between them in reads of the node, so that on a slow machine not all of ours meet another."""
 
 
-async def changes(stop):
+async def changes(admin, name, stop):
     """Numbers of a writer's changes until it may stop; the last one is even."""
-    number = 0
+    loop, number = asyncio.get_running_loop(), 0
     while number % 2 == 0 or not stop.is_set():
         yield number
         number += 1
-        await asyncio.sleep(PACE)
+        started = loop.time()
+        await read(admin, name)
+        await asyncio.sleep(max(PACE, READS * (loop.time() - started)))
 
 
 async def toggle_taint(admin, name, stop, taint):
@@ -35,7 +40,7 @@ async def toggle_taint(admin, name, stop, taint):
     def others(found):
         return [each for each in found if (each["key"], each["effect"]) != (taint["key"], taint["effect"])]
 
-    async for number in changes(stop):
+    async for number in changes(admin, name, stop):
         if number % 2:
             await change_taints(admin, name, others)
         else:
@@ -45,7 +50,7 @@ async def toggle_taint(admin, name, stop, taint):
 async def toggle_label(admin, name, stop, key):
     """Sets and removes a label without a version; in the end it is there. Returns its value."""
     count = 0
-    async for number in changes(stop):
+    async for number in changes(admin, name, stop):
         count = number
         value = None if number % 2 else str(number)
         await patch(admin, name, {"metadata": {"labels": {key: value}}})
@@ -55,7 +60,7 @@ async def toggle_label(admin, name, stop, key):
 async def count_in_annotation(admin, name, stop, key):
     """Counts without a version. Returns the last count."""
     count = 0
-    async for number in changes(stop):
+    async for number in changes(admin, name, stop):
         count = number
         await patch(admin, name, {"metadata": {"annotations": {key: str(number)}}})
     return str(count)
@@ -66,7 +71,7 @@ async def toggle_cordon(admin, name, stop):
 
     A cordon under our block changes nothing on the node, so nobody could tell whose it is.
     """
-    async for number in changes(stop):
+    async for number in changes(admin, name, stop):
         while not await cordoned(admin, name, None if number % 2 else True):
             await asyncio.sleep(0)
 

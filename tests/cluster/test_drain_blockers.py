@@ -302,7 +302,8 @@ async def test_every_refusal_has_its_reason_and_holds_up_no_other_pod(
 
 
 async def test_eviction_whose_answer_is_lost_counts_as_what_the_pod_shows(faulty, proxy, blocked, make_pod):
-    await make_pod("web-1", blocked.name)
+    # It takes its time to end, so that it is seen to.
+    await make_pod("web-1", blocked.name, annotations={"gpu-runbooks.dev/stop-seconds": "2"})
     proxy.inject(lose_answer(), method="POST", path=EVICTION.format("web-1"))
     result = (await drain(faulty, drain_request(blocked))).result
     assert (result.outcome, result.evicted) == ("drained", 1)
