@@ -34,6 +34,9 @@ LONGEST_REASON = 300
 LONGEST_TEXT = 1000
 """Characters of a sentence for a person."""
 
+MOST_TWINS = 3
+"""Nodes that a message names."""
+
 EVENTS = "/api/v1/namespaces/default/events"
 """Events of what has no namespace, such as Nodes, lie in this one."""
 
@@ -68,6 +71,8 @@ async def examine_node(
         group.create_task(_list_events(kubernetes, request.identity.name, gathering))
         group.create_task(_list_pods(kubernetes, request.identity.name, gathering))
         other_repairer = group.create_task(_other_repairer(kubernetes, node, gathering))
+        twin = group.create_task(_twin(kubernetes, node, gathering))
+    keeps_off = (twin.result() or other_repairer.result())[:LONGEST_TEXT]
     bundle = {
         "version": 1,
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -77,7 +82,7 @@ async def examine_node(
         "identity": request.identity.model_dump(mode="json"),
         "node": evidence_bundle.node_part(node),
         **gathering.parts,
-        "other_repairer": other_repairer.result()[:LONGEST_TEXT],
+        "other_repairer": keeps_off,
         "missing": gathering.missing,
     }
     name = f"evidence-before-{request.attempt}"
@@ -87,7 +92,7 @@ async def examine_node(
         agent_silent=gathering.agent_silent,
         evidence=reference,
         missing=tuple(gathering.missing),
-        other_repairer=other_repairer.result()[:LONGEST_TEXT],
+        other_repairer=keeps_off,
     )
 
 
@@ -180,3 +185,29 @@ async def _other_repairer(kubernetes: Kubernetes, node: Object, gathering: _Gath
     except KubernetesError as error:
         gathering.lack("whether somebody else is about to repair the node", error)
         return ""
+
+
+async def _twin(kubernetes: Kubernetes, node: Object, gathering: _Gathering) -> str:
+    """In words, another Node that names the same machine; empty for none.
+
+    A kubelet writes the provider id of its Node itself, and so might name somebody else's machine.
+    """
+    name, provider_id = node["metadata"]["name"], (node.get("spec") or {}).get("providerID")
+    if not provider_id:
+        return ""
+    try:
+        nodes = await kubernetes.items(NODES)
+    except KubernetesError as error:
+        gathering.lack("whether another Node names the same machine", error)
+        return ""
+    twins = sorted(
+        other["metadata"]["name"]
+        for other in nodes
+        if (other.get("spec") or {}).get("providerID") == provider_id and other["metadata"]["name"] != name
+    )
+    if not twins:
+        return ""
+    return (
+        f"nodes {name} and {', '.join(twins[:MOST_TWINS])} all name the machine {provider_id}, and one at "
+        "most says the truth: nothing is done to it. Find out whose it is, and delete the Node that is wrong"
+    )

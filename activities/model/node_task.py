@@ -141,7 +141,8 @@ class Examination(Wire):
     missing: tuple[str, ...] = Field(default=(), max_length=10)
     """Parts of the bundle that could not be had, in words."""
     other_repairer: str = ""
-    """Somebody else is about to repair or remove this node and cannot be held off: who, when, what to do."""
+    """Somebody else is about to repair or remove this node and cannot be held off, or another Node names its
+    machine: who, when, what to do."""
 
 
 class RunTestPod(Wire):

@@ -18,6 +18,7 @@ from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.node_task import ExamineNode
 from gpu_runbooks.activities.node_tasks import tasks_path
 from gpu_runbooks.activities.nodes import identity_of
+from testbed.nodes import gpu_node
 
 NAMESPACE = "gpu-runbooks"
 TASKS = tasks_path(NAMESPACE)
@@ -199,6 +200,20 @@ async def test_another_repairer_is_told_and_kept(monkeypatch, examine, request_f
     assert bundle["other_repairer"] == examined.other_repairer
 
 
+async def test_a_machine_that_two_nodes_name_is_told(admin, node, examine, request_for):
+    """A kubelet that registers with the provider id of another machine would have that one repaired."""
+    name = f"twin-{node['metadata']['name']}"
+    body = gpu_node(name, node["spec"]["providerID"].rpartition("/")[2], pool="")
+    body["spec"]["providerID"] = node["spec"]["providerID"]
+    await admin.request("POST", "/api/v1/nodes", body=body)
+    try:
+        examined, bundle = await examine(request_for(), facts={})
+    finally:
+        await admin.request("DELETE", f"/api/v1/nodes/{name}")
+    assert f"{node['metadata']['name']} and {name} all name the machine" in examined.other_repairer
+    assert bundle["other_repairer"] == examined.other_repairer
+
+
 async def test_not_to_know_of_another_repairer_is_named(monkeypatch, examine, request_for):
     async def refused(_kubernetes, _node, _now):
         raise KubernetesError(403, "Forbidden", "GET /apis/apps/v1/deployments: forbidden")
@@ -244,8 +259,9 @@ async def test_without_the_right_to_read_events_and_pods_the_rest_is_kept(
     await installed.grant("node-agent")
     async with installed.client("node-agent") as powerless:
         examined = await examine_node(powerless, NAMESPACE, evidence, request_for())
-    assert len(examined.missing) == 3
-    for part in ("the agent's part", "the node's events", "the node's pods"):
+    parts = ("the agent's part", "the node's events", "the node's pods", "whether another Node")
+    assert len(examined.missing) == len(parts)
+    for part in parts:
         (missing,) = [each for each in examined.missing if each.startswith(part)]
         assert "forbidden" in missing.lower()
     bundle = kept(examined.evidence)
