@@ -134,7 +134,7 @@ async def test_services_are_resumed_when_the_incident_is_cancelled_in_the_reset(
         handle = await start(skipping.client)
         await until(lambda: "reset" in world.calls)
         await handle.cancel()
-        world.pause["reset"].set()
+        # The reset goes on: the test server cannot cancel an activity that ends at the same moment.
         await until(lambda: "resume" in world.calls)
         await until(lambda: not world.paused)
 
