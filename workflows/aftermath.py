@@ -5,7 +5,7 @@ Source: NVIDIA's Xid catalogue has 43 and 45 for channels that end with their pr
 
 from datetime import datetime, timedelta
 
-from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
 
 CLEAN_UP = frozenset({"43", "45"})
 """Xids that only say that the work on a GPU was ended."""
@@ -26,7 +26,11 @@ def is_of_our_reset(
     running = ended is None or ended < began
     if fault.first_seen < began or (ended is not None and not running and fault.first_seen > ended + QUIET):
         return False
-    entity = fault.entity
+    return is_reset(fault.entity, gpu)
+
+
+def is_reset(entity: Entity, gpu: tuple[str | None, str | None]) -> bool:
+    """Whether a reset of this GPU (None, None: of all) is one of what a fault names, by UUID or address."""
     return gpu == (None, None) or any(
         one is not None and one == other
         for one, other in zip(gpu, (entity.uuid, entity.pci_address), strict=True)

@@ -14,7 +14,7 @@ from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
 from gpu_runbooks.activities.recorded_repairs import indexed
-from gpu_runbooks.workflows.aftermath import is_of_our_reset
+from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
@@ -125,6 +125,10 @@ class Incident(BaseModel):
     workload_faults: list[Fault] = []
     """Faults of GPUs whose pods are still to be restarted."""
     acts: list[Act] = []
+    repairing: RungName | None = None
+    """The repair that is under way."""
+    unexplained: bool = False
+    """A fault joined during a repair that does not reach it: proven or not, it does not count."""
     floor: RungName | None = None
     """Nothing milder is tried again: an operator's `escalate_to`, or what a repair showed."""
     ordered: list[RungName] = []
@@ -232,7 +236,7 @@ class Incident(BaseModel):
         fault = report.fault
         if fault.fingerprint in self.fingerprints:
             return
-        self.faults = [self.faults[0], *[*self.faults[1:], fault][1 - KEPT_FAULTS :]]
+        self.faults = as_many_as_fit([*self.faults, fault])
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
         rank = severity(report.plan.treatment)
@@ -244,7 +248,7 @@ class Incident(BaseModel):
         # Which GPU to reset, and whose pods are in the way, was decided without it.
         self.examined = None
         if restarts_workload(report.plan.treatment):
-            self.workload_faults = [*self.workload_faults, fault][-KEPT_FAULTS:]
+            self.workload_faults = as_many_as_fit([*self.workload_faults, fault])
         elif report.plan.treatment.rule not in self.block_rules:
             self.block_rules = [*self.block_rules, report.plan.treatment.rule][-KEPT_FAULTS:]
             self.marker_due = self.blocked
@@ -252,30 +256,49 @@ class Incident(BaseModel):
             self.note(now, f"recorded: a person runs {self.runbook}, and no repair follows from it")
         elif rank > severity(self.plan.treatment):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
+            if severity(self.plan.treatment) <= BLOCKS:
+                # What was asked, or tried in vain, was about a ladder that knew no repair.
+                self.question, self.unanswered, self.drains = None, False, 0
             # Slot and audit stay with the machine and the pool of the first fault.
             kept = {
                 name: getattr(self.plan, name) for name in ("identity", "pool", "pool_selector", "budget")
             }
             self.plan = report.plan.model_copy(update=kept)
             self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
-        if self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
+        if self._is_of_work_that_goes_on(report):
+            self.note(now, "of pods that work on beside the repaired GPU: it takes nothing back")
+        elif self.repairing is not None and not self._reaches(self.repairing, report):
+            self.note(now, "not explained by the repair under way, which therefore will not count")
+            self.unexplained = True
+        elif self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
             self.note(now, "not explained by the last repair, which therefore does not count")
             self.refute_repair()
 
     def _covers(self, report: FaultReport) -> bool:
-        """Whether the last proven repair reaches a fault: not a milder one, and not one of another GPU."""
+        """Whether the last proven repair reaches a fault."""
         last = next((act.rung for act in reversed(self.acts) if act.rung in REPAIRS and act.proven), None)
-        if last is None:
-            return True  # a person, or somebody's reboot: the validation that follows decides
+        # Of a person, or somebody's reboot, the validation that follows decides.
+        return last is None or self._reaches(last, report)
+
+    def _reaches(self, repair: RungName, report: FaultReport) -> bool:
+        """Whether a repair can cure a fault: not a milder one, and not one of another GPU."""
         first = _first_repair(report.plan.treatment)
-        if first is not None and REPAIRS.index(first) > REPAIRS.index(last):
+        if first is not None and REPAIRS.index(first) > REPAIRS.index(repair):
             return False
-        entity = report.fault.entity
+        return repair is not RungName.RESET_GPU or is_reset(report.fault.entity, self.reset_gpu)
+
+    def _is_of_work_that_goes_on(self, report: FaultReport) -> bool:
+        """Whether it is an application's, on another GPU than the one that was emptied and reset."""
+        one_gpu = self.pods_stay or (self.repairing is RungName.RESET_GPU and self.drained is DrainScope.GPU)
         return (
-            last is not RungName.RESET_GPU
-            or self.reset_gpu == (None, None)
-            or (entity.kind == "gpu" and self.reset_gpu == (entity.uuid, entity.pci_address))
+            one_gpu
+            and restarts_workload(report.plan.treatment)
+            and not is_reset(report.fault.entity, self.reset_gpu)
         )
+
+    def unsettled(self) -> set[str]:
+        """Fingerprints of an application's faults that no drain of the node has settled: they stay news."""
+        return {fault.fingerprint for fault in self.workload_faults} if self.pods_stay else set()
 
     def _reset_ended(self) -> datetime | None:
         return max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)
@@ -315,8 +338,9 @@ class Incident(BaseModel):
             self.drained = self.examined = None
             self.drains = 0
             self.refute_repair()
-            if act.proven:
+            if act.proven and not self.unexplained:
                 self.repaired = act.ended
+            self.unexplained = False
 
     def end(self, outcome: Outcome, reason: str) -> None:
         """Decide the end; the ladder closes the incident at its next step."""
@@ -352,6 +376,19 @@ class Incident(BaseModel):
     def attempts(self, rung: RungName) -> int:
         """Attempts at a rung so far."""
         return sum(act.rung is rung for act in self.acts)
+
+
+def as_many_as_fit(faults: list[Fault]) -> list[Fault]:
+    """As many faults as a payload holds, the first and the latest ones.
+
+    The oldest goes of a place that another one names as well: no GPU is forgotten while there is such a one.
+    """
+    faults = list(faults)
+    while len(faults) > KEPT_FAULTS:
+        places = [fault.entity for fault in faults]
+        again = (i for i in range(1, len(faults) - 1) if places.count(places[i]) > 1)
+        del faults[next(again, 1)]
+    return faults
 
 
 def severity(treatment: Treatment) -> int:

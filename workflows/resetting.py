@@ -26,10 +26,10 @@ async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     """
     # Taken before anything is awaited: a fault of another GPU that joins now must not widen this reset.
     gpu = incident.examined.gpu if incident.examined else incident.faulty_gpu()
+    incident.reset_gpu = gpu
     if impossible := await _pause_services(incident, step):
         incident.skip_to(RungName.REBOOT)
         return Proof(proven=False, text=f"nothing was reset: {impossible}")
-    incident.reset_gpu = gpu
     incident.reset_began = workflow.now()
     result = await run_node_task(
         incident,

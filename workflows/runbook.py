@@ -122,6 +122,7 @@ class IncidentLife(IncidentMessages):
 
     async def _close(self, incident: Incident, step: Close) -> audit.Result:
         incident.end(step.outcome, step.reason)
+        incident.fingerprints = [each for each in incident.fingerprints if each not in incident.unsettled()]
         await resume_before_leaving(incident)
         await return_slot(incident)
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])

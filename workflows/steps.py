@@ -55,9 +55,9 @@ async def take(incident: Incident, step: ladder.Step) -> None:
 async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
     enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
-    known, wait = len(incident.faults), step.until - workflow.now()
+    latest, wait = incident.faults[-1], step.until - workflow.now()
     await wait_for(
-        lambda: incident.outcome is not None or len(incident.faults) > known, wait, f"wait for {wait}"
+        lambda: incident.outcome is not None or incident.faults[-1] is not latest, wait, f"wait for {wait}"
     )
 
 
@@ -69,6 +69,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     phase, act = REPAIRS[step.rung.name]
     enter(incident, phase)
     started = workflow.now()
+    incident.repairing, incident.unexplained = step.rung.name, False
     try:
         proof = await act(incident, step)
     except NotSentError as error:
@@ -82,6 +83,8 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
         if is_cancelled_exception(error) or cause_type(error) in FOR_A_PERSON:
             raise
         proof = Proof(proven=False, text=in_words(error))
+    finally:
+        incident.repairing = None
     if proof.target is not None:
         incident.target, incident.gone, incident.terminated = proof.target, False, None
         incident.agent_silent = False
