@@ -192,7 +192,7 @@ class Cluster(ClusterActivities):
                     raise  # this worker ends, another one goes on
                 report = await cut.report()
             kept = await self._evidence.keep(
-                "drain" if request.only is None else "restart",
+                "restart" if request.restart else "drain",
                 {"request": request, "result": report.result, "pods": [pod.as_json() for pod in report.pods]},
                 incident=request.incident,
                 run_id=request.run_id,

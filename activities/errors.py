@@ -40,7 +40,9 @@ REJECTED = "Rejected"
 INSTANCE_UNKNOWN = "InstanceUnknown"
 INSTANCE_NOT_RUNNING = "InstanceNotRunning"
 
-FOR_A_PERSON = frozenset({FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED, OWN_NODE, PROTECTED, NO_CAPACITY})
+FOR_A_PERSON = frozenset(
+    {FORBIDDEN, BAD_INPUT, REJECTED, NOT_VERIFIED, OWN_NODE, PROTECTED, NO_CAPACITY, NO_OWNER}
+)
 """What only a person can mend: no reason for a stronger act."""
 
 LONGEST_MESSAGE = 2000

@@ -38,6 +38,8 @@ class Status(BaseModel):
 class Result(Wire):
     """Result of the workflow: what happened, and which faults are dealt with."""
 
+    runbook: Runbook
+    """A start that met a running incident shows that incident's result."""
     outcome: Outcome
     reason: str
     node: str
@@ -75,6 +77,7 @@ def status(incident: Incident) -> Status:
 def result(incident: Incident, outcome: Outcome, reason: str) -> Result:
     """What the closed incident leaves behind."""
     return Result(
+        runbook=incident.runbook,
         outcome=outcome,
         reason=reason,
         node=incident.plan.identity.name,

@@ -26,7 +26,7 @@ from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.failures import cause_type, in_words, said
 from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.holding_slot import return_slot
-from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.incident import BY_HAND, Incident
 from gpu_runbooks.workflows.options import CLUSTER
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
@@ -62,9 +62,11 @@ async def block(incident: Incident) -> None:
             raise
         return
     incident.blocked = True
-    incident.block_stood = incident.block_stood or (
-        blocked.adopted and blocked.marker.since < incident.opened
-    )
+    stood_before = blocked.adopted and blocked.marker.since < incident.opened
+    if incident.runbook is Runbook.VALIDATE:
+        incident.keeps_block = incident.keeps_block or stood_before
+    elif incident.runbook in BY_HAND:  # one repair for whoever holds the node: it stays theirs
+        incident.keeps_block = blocked.marker.held
     before = (
         "somebody had cordoned it before" if blocked.marker.was_unschedulable else "it was schedulable before"
     )

@@ -87,6 +87,7 @@ async def _have_pods_leave(
             policy=incident.plan.drain,
             overrides=tuple(incident.overrides),
             only=only,
+            restart=rung.name is RungName.RESTART_WORKLOAD,
             seen_until=max((fault.last_seen for fault in incident.workload_faults), default=None),
         ),
         summary=f"{what}, and see the pods gone by {deadline:%H:%M:%S} UTC",

@@ -15,7 +15,7 @@ from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type
-from gpu_runbooks.workflows.holders import pods_of, reset_alone
+from gpu_runbooks.workflows.holders import pods_of, reset_alone, sees
 from gpu_runbooks.workflows.incident import REPAIRS, Examined, Incident
 from gpu_runbooks.workflows.ladder import Examine
 from gpu_runbooks.workflows.options import TEMPORAL, until
@@ -44,20 +44,23 @@ async def examine(incident: Incident, step: Examine) -> None:
     kept = in_words(seen.evidence)
     for part in seen.missing:
         incident.note(workflow.now(), f"evidence without {part}")
-    if seen.other_repairer:
+    if seen.other_repairer and step.repair.name not in incident.ordered:
         incident.question, incident.unanswered = seen.other_repairer, True
         return
     if not seen.evidence.location and incident.plan.repair.without_evidence == "stop":
         incident.question, incident.unanswered = f"the evidence is not kept, as policy demands: {kept}", True
         return
     gpu = incident.faulty_gpu()
-    if incident.all_gpus or reset_alone(seen.facts, gpu) is False:
+    unseen = gpu != (None, None) and not sees(seen.facts, gpu)
+    if incident.all_gpus or (not unseen and reset_alone(seen.facts, gpu) is False):
         gpu = (None, None)
     examined = Examined(evidence=kept, gpu=gpu, pods=pods_of(seen.facts, gpu))
     incident.agent_silent = seen.agent_silent
-    if seen.agent_silent and step.repair.name is RungName.RESET_GPU:
+    if step.repair.name is RungName.RESET_GPU and (seen.agent_silent or unseen):
         incident.skip_to(RungName.REBOOT)
         text = "not tried: no agent took the examination, and a reset needs one"
+        if not seen.agent_silent:
+            text = f"not tried: the driver does not see {gpu[0] or gpu[1]}, and no other GPU is reset for it"
         record(incident, RungName.RESET_GPU, started, proven=False, proof=text, evidence=kept)
     incident.examined = examined
     suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())

@@ -36,6 +36,11 @@ def pods_holding(facts: HardwareFacts | None, faults: Iterable[Fault]) -> tuple[
     return tuple(found)
 
 
+def sees(facts: HardwareFacts | None, gpu: tuple[str | None, str | None]) -> bool:
+    """Whether the GPU of this UUID or PCI address was measured; True where nothing was: nobody looked."""
+    return facts is None or _find(facts, *gpu) is not None
+
+
 def reset_alone(facts: HardwareFacts | None, gpu: tuple[str | None, str | None]) -> bool | None:
     """Whether the GPU of this UUID and PCI address can be reset by itself; None where nothing was measured.
 

@@ -170,8 +170,8 @@ class Incident(BaseModel):
     """The machine went away under a repair: nothing is left to drain, and its successor is to be found."""
     terminated: datetime | None = None
     """Since when the target's successor may come."""
-    block_stood: bool = False
-    """Our block was there before this incident."""
+    keeps_block: bool = False
+    """A block stood before that this runbook is not to take away."""
     unsent: datetime | None = None
     """Since when a repair could not even be asked for."""
     repaired: datetime | None = None

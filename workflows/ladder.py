@@ -147,12 +147,12 @@ def _ended(incident: Incident) -> Close | None:
         if not incident.plan.enforce:
             return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")
     if incident.returned:
-        replaced = incident.target.instance_id != incident.plan.identity.instance_id
+        replaced = incident.target.provider_id != incident.plan.identity.provider_id
         return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
     if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
         left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
         return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
-    if incident.runbook is Runbook.VALIDATE and incident.validated and incident.block_stood:
+    if incident.validated and incident.keeps_block:
         return Close(Outcome.VALIDATED, "the hardware passed; the block that stood before stands")
     if incident.gone and not any(rung.name is RungName.REPLACE for rung in treatment.rungs):
         return Close(Outcome.EXPIRED, f"the machine of node {incident.target.name} went away")

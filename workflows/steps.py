@@ -7,7 +7,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from gpu_runbooks.activities.errors import FOR_A_PERSON
+from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
 from gpu_runbooks.workflows.blocking import block, clear, unblock
@@ -82,12 +82,16 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     except ActivityError as error:
         if is_cancelled_exception(error) or cause_type(error) in FOR_A_PERSON:
             raise
+        if step.rung.name is RungName.REPLACE and cause_type(error) == INSTANCE_UNKNOWN:
+            raise  # nothing is stronger: a person finds out what the node's machine is
         proof = Proof(proven=False, text=in_words(error))
     finally:
         incident.repairing = None
     if proof.target is not None:
         incident.target, incident.gone, incident.terminated = proof.target, False, None
         incident.agent_silent = False
+        # A successor never was in anybody's hands.
+        incident.keeps_block = incident.keeps_block and step.rung.name is not RungName.REPLACE
     record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text, evidence=evidence)
     remember(incident)
 

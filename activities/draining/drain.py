@@ -56,7 +56,7 @@ async def drain(
     places: asyncio.Semaphore | None = None,
     last_beat: object = None,
 ) -> DrainReport:
-    """Drain the node under this incident's block, or have `only` some pods leave it.
+    """Drain the node under this incident's block, or have `only` some of its pods leave, or restart those.
 
     Only `drained` says that the node is empty, or that those pods are gone. `cancelled`: the block is not, or
     no longer, on the node. `blocked`: pods are left at the deadline or on a silent node, with their reasons.
@@ -201,7 +201,7 @@ class _Drain:
         same = node is not None and node["metadata"]["uid"] == self._request.identity.uid
         self._see_node(node if same else None)
         self._news.set()
-        return self._node.identity is not None and (self._request.only is not None or self._node.blocked)
+        return self._node.identity is not None and (self._request.restart or self._node.blocked)
 
     # --- the loop ------------------------------------------------------------------------------------
 
@@ -236,7 +236,7 @@ class _Drain:
         state = self._state
         if self._node.identity is None:
             return self.report("cancelled", "the Node is gone")
-        if self._request.only is None and not self._node.blocked:
+        if not self._request.restart and not self._node.blocked:
             return self.report("cancelled", "our block is not on the node: someone removed it")
         if state.forbidden:
             return self.report("failed", state.forbidden)

@@ -174,8 +174,10 @@ class DrainState:
     def _concerns(self, uid: str, pod: Object, now: datetime) -> bool:
         if (spec_of(pod).get("nodeName") or self.request.identity.name) != self.request.identity.name:
             return False  # something on the way lost our selector
-        if self.request.only is not None:
-            return uid in self.request.only and not self._is_younger(uid, pod, now)
+        if self.request.only is not None and uid not in self.request.only:
+            return False
+        if self.request.restart:
+            return not self._is_younger(uid, pod, now)
         if belongs_to_node(pod):
             self._skip(uid, pod, now)
             return False
@@ -223,7 +225,7 @@ class DrainState:
             if known.deleted and order is not None:
                 record.deleted_by = _signed(order, now)
         self.targets[uid] = target
-        if self.request.only is None and (wait := self._judge.lineages.born(pod)):
+        if not self.request.restart and (wait := self._judge.lineages.born(pod)):
             target.due = now + timedelta(seconds=wait)
             record.note(f"its owner made it anew on the node: birth {self._judge.lineages.generation(pod)}")
         return target

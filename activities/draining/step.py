@@ -82,12 +82,13 @@ class Judge:
             return Step(self.lineages.explain(pod) or termination(pod, node_ready, now, ready_since))
         if target.order is None and has_finished(pod) and (running := running_containers(pod)):
             return Step(still_running(running))
-        if self.request.only is not None and is_mirror(pod):
+        if self.request.restart and is_mirror(pod):
             message = "it is a static pod: the API cannot restart it. Restart it on the node itself"
             return Step(Obstacle(BlockerReason.ESSENTIAL, message))
         if target.order is None:
-            bare_stays = self.request.only is not None
-            protected = next(protections(pod, self.request.policy, now, bare_stays=bare_stays), None)
+            protected = next(
+                protections(pod, self.request.policy, now, bare_stays=self.request.restart), None
+            )
             if protected is not None:
                 return Step(protected, at=protected.until or NEVER)
             if waiting := self._waiting(target, now):

@@ -136,9 +136,12 @@ class DrainPods(Wire):
     policy: DrainPolicy
     overrides: tuple[PodOverride, ...] = Field(default=(), max_length=100)
     only: tuple[str, ...] | None = Field(default=None, max_length=64)
-    """UIDs of the pods to restart. The others stay, and the node needs no block."""
+    """UIDs of the pods that are to leave. The others stay."""
+    restart: bool = False
+    """They are to be made anew by their owners, here or elsewhere: the node needs no block, and a pod that
+    nobody would make anew stays."""
     seen_until: datetime | None = None
-    """When the fault was last seen: of `only`, pods that were made later had no part in it, and stay."""
+    """Of a restart, when the fault was last seen: pods that were made later had no part in it, and stay."""
 
 
 class BlockerReason(StrEnum):

@@ -297,14 +297,23 @@ def test_only_the_named_pods_are_restarted_and_none_is_adopted():
     assert report_of(state, "drained").result.gone == 2
 
 
+def test_a_drain_of_one_gpu_is_a_drain_of_the_node_for_its_pods_alone():
+    """A bare pod goes by policy, one of a DaemonSet stays, and pods that are not named are not looked at."""
+    pods = (pod("a", owner=""), pod("b"), pod("c", owner="DaemonSet"))
+    state = state_of(*pods, only=("u-a", "u-c"))
+    assert ask(state, NOW, ACCEPTED) == ["a"]
+
+
 def test_bare_pod_is_not_restarted_unless_ordered():
-    assert reasons(state_of(pod("a", owner=""), only=("u-a",))) == {"a": "bare-pod"}
-    ordered = state_of(pod("a", owner=""), only=("u-a",), overrides=(order("a", OverrideMethod.EVICT),))
+    assert reasons(state_of(pod("a", owner=""), only=("u-a",), restart=True)) == {"a": "bare-pod"}
+    ordered = state_of(
+        pod("a", owner=""), only=("u-a",), restart=True, overrides=(order("a", OverrideMethod.EVICT),)
+    )
     assert ask(ordered, NOW, ACCEPTED) == ["a"]
 
 
 def test_daemon_set_pod_can_be_restarted_and_a_static_one_cannot():
-    assert ask(state_of(pod("a", owner="DaemonSet"), only=("u-a",)), NOW, ACCEPTED) == ["a"]
-    static = state_of(pod("a", owner="Node"), only=("u-a",))
+    assert ask(state_of(pod("a", owner="DaemonSet"), only=("u-a",), restart=True), NOW, ACCEPTED) == ["a"]
+    static = state_of(pod("a", owner="Node"), only=("u-a",), restart=True)
     assert static.due(LATER) == []
     assert reasons(static) == {"a": "essential"}

@@ -219,6 +219,7 @@ async def test_only_the_named_pods_are_restarted_and_the_node_needs_no_block(
     request = drain_request(
         identity,
         only=(named["metadata"]["uid"], "gone-before"),
+        restart=True,
         overrides=(order(named, OverrideMethod.EVICT),),
     )
     result = (await drain(kubernetes, request)).result
@@ -226,10 +227,25 @@ async def test_only_the_named_pods_are_restarted_and_the_node_needs_no_block(
     assert await pod_names(admin, namespace) == {"healthy"}
 
 
+async def test_the_pods_of_one_gpu_leave_only_under_our_block(
+    admin, kubernetes, make_node, blocked, namespace, make_pod
+):
+    taken = await make_pod("taken", blocked.name)
+    await make_pod("stays", blocked.name)
+    result = (await drain(kubernetes, drain_request(blocked, only=(taken["metadata"]["uid"],)))).result
+    assert (result.outcome, result.evicted) == ("drained", 1)
+    assert await pod_names(admin, namespace) == {"stays"}
+    free = identity_of(await make_node())
+    other = await make_pod("other", free.name)
+    result = (await drain(kubernetes, drain_request(free, only=(other["metadata"]["uid"],)))).result
+    assert result.outcome == "cancelled"
+    assert await pod_names(admin, namespace) == {"stays", "other"}
+
+
 async def test_bare_pod_is_not_restarted_without_an_order(admin, kubernetes, node, namespace, make_pod):
     identity = identity_of(node)
     pod = await make_pod("hung", identity.name)
-    request = drain_request(identity, seconds=3, only=(pod["metadata"]["uid"],))
+    request = drain_request(identity, seconds=3, only=(pod["metadata"]["uid"],), restart=True)
     result = (await drain(kubernetes, request)).result
     assert result.outcome == "blocked"
     assert result.blockers[0].reason == "bare-pod"

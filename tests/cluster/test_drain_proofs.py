@@ -60,7 +60,7 @@ def test_pods_of_other_nodes_are_not_ours_whatever_a_list_says():
 def test_a_restart_leaves_alone_whoever_came_after_the_fault():
     old = pod("old", creationTimestamp=(NOW - timedelta(hours=1)).isoformat())
     new = pod("new", creationTimestamp=(NOW - timedelta(minutes=1)).isoformat())
-    state = state_of(old, new, only=("u-old", "u-new"), seen_until=NOW - timedelta(minutes=30))
+    state = state_of(old, new, only=("u-old", "u-new"), restart=True, seen_until=NOW - timedelta(minutes=30))
     assert ask(state, NOW, ACCEPTED) == ["old"]
     see(state, new, now=seconds(5))
     result = report_of(state, "drained").result

@@ -212,7 +212,7 @@ class World(ClusterActivities, CloudActivities):
     async def drain_pods(self, request: DrainPods):
         self.drain_requests.append(request)
         whole = request.only is None
-        await self._called("drain" if whole else "drain_gpu" if self.node_has_block() else "restart")
+        await self._called("drain" if whole else "restart" if request.restart else "drain_gpu")
         outcome = self.drains.pop(0) if self.drains else "drained"
         if outcome == "waits":
             await self._report_progress(request)
