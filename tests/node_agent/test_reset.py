@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 
 import pytest
@@ -205,6 +206,25 @@ async def test_with_too_little_time_left_the_tool_is_not_called(make, probe, sta
     assert "nothing was reset" in report.message
     assert read_state(state).resets == 0
     assert read_state(state).gpus[SICK].persistence == 1
+
+
+async def test_a_driver_that_lets_go_too_late_has_no_tool_called(make, nvml, state):
+    """The tool would be killed in the middle of a reset."""
+
+    class LetsGoLate:
+        def __init__(self):
+            self.measure, self.within = nvml.measure, nvml.within
+
+        def close(self):
+            time.sleep(2)
+            nvml.close()
+
+    change_gpu(state, SICK, recovery_action=1)
+    probe = Probe(LetsGoLate())
+    resetter = make(limits=replace(QUICK, shortest=1), probe=probe)
+    report = await reset(resetter, probe, Target(UUID), limit=2.5)
+    assert (report.outcome, read_state(state).resets) == (ResetOutcome.UNKNOWN, 0)
+    assert "leaves no time" in report.message
 
 
 async def test_a_driver_that_hangs_after_the_reset_is_no_success(make, nvml, state):

@@ -29,6 +29,8 @@ from gpu_runbooks.workers.node_agent.reset_proof import Target, gives_sign, shor
 from gpu_runbooks.workers.node_agent.reset_refusal import NOTHING, ResetReport, refusal
 from gpu_runbooks.workers.node_agent.tool import ToolAnswer
 
+TOO_LATE = f"the deadline leaves no time for a reset; {NOTHING}"
+
 logger = logging.getLogger(__name__)
 
 
@@ -143,7 +145,7 @@ class Resetter:
         loop = asyncio.get_running_loop()
         until = min(loop.time() + self._limits.release, not_after)
         if loop.time() > not_after:
-            return ResetReport(ResetOutcome.UNKNOWN, f"the deadline leaves no time for a reset; {NOTHING}")
+            return ResetReport(ResetOutcome.UNKNOWN, TOO_LATE)
         while True:
             measured = await self._probe.measure()
             if refused := refusal(target, measured):
@@ -161,13 +163,18 @@ class Resetter:
         answer = None
         try:
             answer = await self._call(target, before, tool_ends)
+            if answer is None:
+                return ResetReport(ResetOutcome.UNKNOWN, TOO_LATE)
             if classify(answer) is ResetOutcome.BUSY and not reset_some(answer):
                 # Nothing was done, so it may be asked once more: a service may just have looked at the GPU.
                 await asyncio.sleep(self._limits.before_retry)
                 refused = await self._await_release(target, tool_ends - self._limits.shortest)
                 if refused is not None:
                     return _still_refused(refused, answer)
-                answer = await self._call(target, before, tool_ends)
+                again = await self._call(target, before, tool_ends)
+                if again is None:
+                    return _still_refused(ResetReport(ResetOutcome.UNKNOWN, TOO_LATE), answer)
+                answer = again
         except DriverUnavailable as error:
             # Raised before nvidia-smi is called: it was not, or its answer was `busy`.
             said = f"\n{_said(answer)}" if answer else ""
@@ -182,10 +189,13 @@ class Resetter:
         proven = await self._prove(target, before, gpus_expected, needs_sign=needs_sign)
         return replace(proven, message=f"{proven.message}\n{_said(answer)}")
 
-    async def _call(self, target: Target, before: HardwareFacts, tool_ends: float) -> ToolAnswer:
+    async def _call(self, target: Target, before: HardwareFacts, tool_ends: float) -> ToolAnswer | None:
+        """None where the driver took so long to let go that the tool would be killed at work."""
         uuids = [gpu.uuid for gpu in before.gpus if target.picks(gpu) and gpu.uuid]
         async with self._probe.released():
             limit = min(self._limits.tool, tool_ends - asyncio.get_running_loop().time())
+            if limit < min(self._limits.shortest, self._limits.tool):
+                return None
             return await self._tool.reset([] if target == Target() else uuids, limit)
 
     async def _prove(
