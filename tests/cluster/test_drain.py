@@ -223,7 +223,7 @@ async def test_missing_permission_fails_and_touches_nothing(installed, admin, bl
 
 async def _readable(reader):
     """Wait until the server's authorizer knows the new role."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await reader.items("/api/v1/nodes")

@@ -138,7 +138,7 @@ async def test_policy_that_denies_is_named_and_not_bypassed(admin, kubernetes, b
 
 async def _denies(admin, namespace, name):
     """Wait until the server knows its new policy: dry runs change nothing."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await admin.request(

@@ -77,7 +77,7 @@ def _anonymous(value):
 
 
 async def _abort_when_asked(handle) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await handle.query("status"))["phase"] != "needs-operator":
             await asyncio.sleep(0.05)
     await handle.execute_update("abort", {"operator": "ana", "reason": "recorded"})

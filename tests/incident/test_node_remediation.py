@@ -53,7 +53,7 @@ async def status(handle) -> Status:
 
 
 async def a_person_is_asked(handle) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(WorkflowQueryFailedError):  # it has not opened yet
                 if (await status(handle)).phase is Phase.NEEDS_OPERATOR:

@@ -84,7 +84,7 @@ async def test_two_gpus_of_one_node_are_both_seen_to(skipping, workers):
 
 
 async def the_order(handle):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (await status(handle)).blockers:
             await asyncio.sleep(0.02)
     return {**WORD, "method": "evict", "pods": ["all"]}

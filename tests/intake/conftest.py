@@ -154,7 +154,7 @@ async def served(
         patch.setenv("TEMPORAL_ADDRESS", address or temporal.address)
         running = asyncio.create_task(intake.run(settings, stop))
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not running.done() and not await answers(f"http://{listen}/healthz"):
                     await asyncio.sleep(0.02)
             yield Webhook(f"http://{listen}", temporal.client)

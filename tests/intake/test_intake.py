@@ -137,7 +137,7 @@ class TestTaken:
             await webhook.post(alert(node=node, fingerprint=fingerprint, onset=onset))
             await webhook.end_incident(node)
         listed = f"WorkflowId = '{incident_id(CLUSTER, node)}' AND ExecutionStatus = 'Completed'"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await webhook.temporal.count_workflows(listed)).count < 2:
                 await asyncio.sleep(0.05)
 

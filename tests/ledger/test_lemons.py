@@ -137,7 +137,7 @@ async def past(server, leave):
     await leave([done(REPLACE, ("i-r1", *machine), 2 * HOUR, run_id="r2")], outcome="replaced")
     await leave([done(REBOOT, ("i-r2", *machine), HOUR, run_id="r3", proven=False)], outcome="aborted")
     await leave([done(RESET, ("GPU-r9",), HOUR, run_id="r4")])
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while await server.count_workflows("RunbookHardware IN ('GPU-r1', 'GPU-r9')") and (
             (await server.count_workflows("RunbookOutcome IS NOT NULL")).count < 4
         ):

@@ -28,14 +28,14 @@ def asking(*names, since=timedelta(hours=12), run_id="asking"):
 
 async def recalled(server, request, count):
     """Visibility shows what was written a moment later."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len((history := await recall_hardware(server, request)).repairs) < count:
             await asyncio.sleep(0.05)
     return history
 
 
 async def shown(server, names, runs):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len([run async for run in recorded_runs(server, NOW - timedelta(hours=1), names)]) < runs:
             await asyncio.sleep(0.05)
 

@@ -33,7 +33,7 @@ class CountingProbe(Probe):
         return await super().measure()
 
     async def wait_for(self, times):
-        async with asyncio.timeout(30), self.asked_again:
+        async with asyncio.timeout(60), self.asked_again:
             await self.asked_again.wait_for(lambda: self.asked >= times)
 
 
@@ -138,6 +138,6 @@ async def test_a_restart_is_no_transition(start, shown, state, admin, own):
 
 
 async def wait_for_write(writes):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not writes:
             await asyncio.sleep(0.05)

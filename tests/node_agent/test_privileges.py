@@ -51,7 +51,7 @@ async def token(control_plane, own):
 
 async def policy_in_force(plane, node):
     """The API server takes up a new policy a moment after it accepted it: a label shows when."""
-    async with plane.client(node.identity) as kubernetes, asyncio.timeout(30):
+    async with plane.client(node.identity) as kubernetes, asyncio.timeout(60):
         for number in itertools.count():
             forbidden = {"metadata": {"labels": {"policy-probe": str(number)}}}
             if await refused(kubernetes, "PATCH", f"{node.path}/status", forbidden) == 403:

@@ -40,7 +40,7 @@ async def machine(control_plane, admin, tmp_path):
 
 async def eventually(found):
     """What `found` returns as soon as it is true."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 if value := found():

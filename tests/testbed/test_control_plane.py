@@ -17,7 +17,7 @@ async def admin(control_plane: ControlPlane):
 
 async def until(kubernetes, path, wanted):
     """The object as soon as `wanted` holds for it."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         collection, _, name = path.rpartition("/")
         async for objects in kubernetes.follow(collection, field_selector=f"metadata.name={name}"):
             for found in objects.values():
@@ -91,7 +91,7 @@ async def test_a_test_pod_ends_as_its_node_says(admin, node, outcome):
         },
     }
     pods = "/api/v1/namespaces/default/pods"
-    async with asyncio.timeout(10):  # the controller-manager makes the namespace's ServiceAccount
+    async with asyncio.timeout(60):  # the controller-manager makes the namespace's ServiceAccount
         await until(admin, "/api/v1/namespaces/default/serviceaccounts/default", bool)
     await admin.request("POST", pods, body=pod)
     ended = await until(

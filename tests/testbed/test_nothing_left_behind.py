@@ -69,7 +69,7 @@ def all_there(directory, pids):
 
 
 async def until_gone(directory, pids):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while directory.exists() or any(map(is_alive, pids)):
             await asyncio.sleep(0.02)
 

@@ -191,7 +191,7 @@ async def test_karpenters_own_word_of_no_capacity_stops_the_next_one(
     }
     await admin.request("POST", NODE_CLAIMS, body=body)
     following = admin.follow(EVENTS, field_selector=f"reason={NO_CAPACITY},involvedObject.name={name}")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for events in following:
             if events:
                 break
@@ -209,7 +209,7 @@ async def test_karpenters_budget_is_waited_for(faulty, kubernetes, proxy, karpen
     assert f"budget 1 of NodePool {pool} (spec.disruption.budgets[0]: nodes 0)" in told
     beats = []
     deleting = asyncio.create_task(delete_node_claim(faulty, delete_request(old, seconds=60), beats.append))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not beats:
             await asyncio.sleep(0.05)
     assert "nodes 0" in beats[0]
