@@ -63,7 +63,7 @@ class Cloud(CloudActivities):
 
     @activity.defn
     async def confirm_replacement(self, request: ConfirmReplacement) -> ReplacementConfirmed:
-        seen_going = _earlier_progress() == successor.SEEN_GOING
+        seen_going = request.seen_going or _earlier_progress() == successor.SEEN_GOING
         async with beating() as beat:
             return await successor.confirm_replacement(self._aws, request, beat, seen_going=seen_going)
 

@@ -17,6 +17,7 @@ from gpu_runbooks.activities.errors import (
 from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
+    NodeIdentity,
     NodeObservation,
     ObserveNode,
     UnblockNode,
@@ -125,11 +126,14 @@ async def clear(incident: Incident, act: str) -> bool:
     incident.gpus_seen, incident.karpenter = seen.gpus or 0, seen.karpenter
     now = workflow.now()
     match inspect(incident.target, seen):
+        case Gone(reason=reason) if incident.terminating:
+            incident.note(now, f"{reason}, as its owner was asked to terminate it: its successor is to come")
+            incident.refute_repair()
+            incident.gone = True
         case Gone(reason=reason):
             incident.end(Outcome.EXPIRED, reason)
         case Registered(identity=identity):
-            incident.note(now, "the node registered again and lost the block; blocking it again")
-            incident.target, incident.blocked, incident.drained = identity, False, None
+            _block_again(incident, identity)
         case Rebooted(identity=identity):
             incident.note(now, "somebody else rebooted the node: its hardware is validated before any act")
             incident.refute_repair()
@@ -142,6 +146,31 @@ async def clear(incident: Incident, act: str) -> bool:
         case _:
             return incident.outcome is None  # an abort may have come while we looked
     return False
+
+
+async def came_back(incident: Incident) -> bool:
+    """Look whether a machine that went away in its reboot registered again: then nothing replaces it unseen.
+
+    One that its owner has terminated does not come back, whatever a dying kubelet registers.
+    """
+    if incident.requested is not None or incident.node_claim is not None:
+        return False
+    seen = await _look(incident, "before replace: is the machine still away?")
+    identity, before = seen.identity, incident.target
+    if identity is None or identity.provider_id != before.provider_id:
+        return False
+    _block_again(incident, identity)
+    incident.gone = False
+    if identity.boot_id != before.boot_id:
+        incident.refute_repair()
+        incident.repaired = workflow.now()  # by its new boot: validated, before any stronger act
+    return True
+
+
+def _block_again(incident: Incident, identity: NodeIdentity) -> None:
+    incident.note(workflow.now(), "the node registered again and lost the block; blocking it again")
+    incident.target, incident.blocked = identity, False
+    incident.drained = incident.examined = None  # any pod may have come
 
 
 async def still_there(incident: Incident, act: str) -> bool:

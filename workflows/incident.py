@@ -13,6 +13,7 @@ from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
+from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
 from gpu_runbooks.activities.recorded_repairs import indexed
 from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
@@ -170,6 +171,12 @@ class Incident(BaseModel):
     """The machine went away under a repair: nothing is left to drain, and its successor is to be found."""
     terminated: datetime | None = None
     """Since when the target's successor may come."""
+    terminating: bool = False
+    """Its owner was asked to terminate the target, whatever came of that: it may go at any time."""
+    requested: ReplaceRequested | None = None
+    """The group's answer. Its successor is found by it, also when EC2 has forgotten the old instance."""
+    node_claim: NodeClaimDeleted | None = None
+    """The NodeClaim that was deleted."""
     keeps_block: bool = False
     """A block stood before that this runbook is not to take away."""
     unsent: datetime | None = None
@@ -352,6 +359,12 @@ class Incident(BaseModel):
         if fault.source is FaultSource.MANUAL:
             return f"{fault.summary}, asked for by {fault.reporter}"
         return f"{fault.source} {fault.code}, reported by {fault.reporter}"
+
+    def go_on_with(self, target: NodeIdentity) -> None:
+        """Take over the machine as an act left it, or its successor."""
+        self.target, self.agent_silent = target, False
+        self.gone = self.terminating = False
+        self.terminated = self.requested = self.node_claim = None
 
     def know(self, names: Iterable[str]) -> bool:
         """Add names of hardware; True where one is new."""

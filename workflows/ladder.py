@@ -1,7 +1,7 @@
 """The decision: what an incident does next. Pure: state and clock in, one step out."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.incident import (
@@ -13,6 +13,9 @@ from gpu_runbooks.workflows.incident import (
     severity,
 )
 from gpu_runbooks.workflows.phases import Outcome, Runbook
+
+REGISTERS_WITHIN = timedelta(minutes=5)
+"""How long a machine whose Node went away in its reboot has to register again."""
 
 
 @dataclass(frozen=True)
@@ -171,12 +174,16 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return AskOperator(_nothing_left(incident))
     ended = (act.ended for act in incident.acts if act.rung is not RungName.DRAIN)
     last = max(ended, default=incident.opened)
-    if now < last + repair.wait:
-        return Tolerate(last + repair.wait)
-    if incident.gone:
+    away = incident.gone and not incident.terminating
+    wait = max(repair.wait, REGISTERS_WITHIN) if away else repair.wait
+    if now < last + wait:
+        return Tolerate(last + wait)
+    if incident.terminating and incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
     if repair.name not in incident.ordered and (question := _question(incident, repair)):
         return AskOperator(question)
+    if incident.gone:
+        return Repair(repair, incident.attempts(repair.name) + 1)
     if incident.examined is None:
         return Examine(repair)
     scope = _scope(incident, repair)

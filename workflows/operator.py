@@ -68,6 +68,10 @@ def refuse_impossible(rung: RungName, incident: Incident) -> None:
             BAD_INPUT,
             f"ladder {ladder.ladder} {has}: abort this incident and start one with a ladder that has it",
         )
+    if incident.gone and rung is not RungName.REPLACE:
+        raise refusal(
+            BAD_INPUT, f"the machine of node {incident.target.name} is gone, and nothing is left for {rung}"
+        )
     floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
     floors += [incident.floor] if incident.floor else []
     floor = max(floors, key=REPAIRS.index, default=rung)

@@ -30,7 +30,7 @@ from gpu_runbooks.activities.model.repair import (
 )
 from gpu_runbooks.activities.names import CLOUD_QUEUE
 from gpu_runbooks.workflows.blocking import clear
-from gpu_runbooks.workflows.failures import cause_type, in_words, was_never_sent
+from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REPLACE_SOON, until
@@ -53,18 +53,10 @@ async def replace(incident: Incident, step: Repair) -> Proof:
 async def _by_node_claim(incident: Incident, started: datetime, deadline: datetime) -> Proof:
     """Delete the NodeClaim, see it and its Node gone, and claim the successor where one comes."""
     old = incident.target
-    deleted: NodeClaimDeleted = await workflow.execute_activity_method(
-        ClusterActivities.delete_node_claim,
-        DeleteNodeClaim(
-            identity=old,
-            incident=incident.workflow_id,
-            reason=incident.why(),
-            not_after=started + LOOK_HOLDS,
-            deadline=deadline,
-        ),
-        summary=f"delete the NodeClaim of {old.name} when Karpenter's budgets permit it",
-        **until(deadline, workflow.now()),
-    )
+    incident.terminated = incident.terminated or started
+    if incident.node_claim is None:
+        incident.node_claim = await _delete_node_claim(incident, deadline)
+    deleted = incident.node_claim
     gone: NodeClaimGone = await workflow.execute_activity_method(
         ClusterActivities.await_node_claim,
         AwaitNodeClaim(
@@ -81,28 +73,54 @@ async def _by_node_claim(incident: Incident, started: datetime, deadline: dateti
     )
     if not gone.gone:
         return Proof(proven=False, text=f"NodeClaim {deleted.node_claim} is not gone: {gone.message}")
+    incident.gone = True
     text = f"NodeClaim {deleted.node_claim} and node {old.name} are gone"
     if not gone.successor:
         why = f"{text}; pool {deleted.node_pool or 'none'} launches another when pods need one"
         incident.end(Outcome.REPLACED, why)
         return Proof(proven=True, text=why)
-    claimed = await _claim(incident, old, started, deadline)
+    claimed = await _claim(incident, old, incident.terminated, deadline)
     if not claimed.proven or claimed.identity is None:
         return Proof(proven=False, text=f"{text}, but {claimed.message}")
     return Proof(proven=True, text=f"{text}, {claimed.identity.name} came for it", target=claimed.identity)
+
+
+async def _delete_node_claim(incident: Incident, deadline: datetime) -> NodeClaimDeleted:
+    """Asked for again, this reads the state first: one that is going already is success."""
+    old, now = incident.target, workflow.now()
+    incident.terminating = True
+    try:
+        deleted: NodeClaimDeleted = await workflow.execute_activity_method(
+            ClusterActivities.delete_node_claim,
+            DeleteNodeClaim(
+                identity=old,
+                incident=incident.workflow_id,
+                reason=incident.why(),
+                not_after=now + LOOK_HOLDS,
+                deadline=deadline,
+            ),
+            summary=f"delete the NodeClaim of {old.name} when Karpenter's budgets permit it",
+            **until(deadline, now),
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error) or not (was_never_sent(error) or had_no_answer(error)):
+            raise
+        raise NotSentError(in_words(error)) from None
+    return deleted
 
 
 async def _by_group(incident: Incident, started: datetime, deadline: datetime) -> Proof:
     """Terminate the instance in its group, claim the Node that joins for it, confirm both in EC2."""
     old = incident.target
     incident.terminated = incident.terminated or started
-    launched = None
-    if incident.plan.repair.launch_first and not incident.gone:
-        launched = await _launch_first(incident, deadline)
-        if not await clear(incident, "termination"):  # the launch took its time
-            raise NotSentError("the node changed while its successor was launched")
-    requested = await _terminate(incident, launched)
-    incident.gone = True
+    if incident.requested is None:
+        launched = None
+        if incident.plan.repair.launch_first and not incident.gone:
+            launched = await _launch_first(incident, deadline)
+            if not await clear(incident, "termination"):  # the launch took its time
+                raise NotSentError("the node changed while its successor was launched")
+        incident.requested = await _terminate(incident, launched)
+    requested, incident.gone = incident.requested, True
     await _see_it_coming(requested, deadline)
     claimed = await _claim(incident, old, incident.terminated, deadline)
     if not claimed.proven or claimed.identity is None:
@@ -116,6 +134,7 @@ async def _by_group(incident: Incident, started: datetime, deadline: datetime) -
             group=requested.group,
             desired_capacity=requested.desired_capacity,
             deadline=deadline,
+            seen_going=requested.state in {"shutting-down", "terminated"},
         ),
         summary=f"confirm in EC2: {old.instance_id} terminated, {new.instance_id} in {requested.group}",
         **until(deadline, workflow.now(), CLOUD_QUEUE),
@@ -159,6 +178,7 @@ async def _terminate(incident: Incident, launched: SuccessorLaunched | None) -> 
     """Asked for again, this reads the state first: one that is going already is not terminated twice."""
     old = incident.target
     kept = "the group shrinks back by it" if launched else "capacity kept"
+    incident.terminating = True
     try:
         requested: ReplaceRequested = await workflow.execute_activity_method(
             CloudActivities.replace_instance,
@@ -173,7 +193,8 @@ async def _terminate(incident: Incident, launched: SuccessorLaunched | None) -> 
             **REPLACE_SOON,
         )
     except ActivityError as error:
-        if is_cancelled_exception(error) or not (was_never_sent(error) or cause_type(error) in AWS_UNSURE):
+        unsure = was_never_sent(error) or had_no_answer(error) or cause_type(error) in AWS_UNSURE
+        if is_cancelled_exception(error) or not unsure:
             raise
         raise NotSentError(in_words(error)) from None
     return requested

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
-from gpu_runbooks.workflows.blocking import block, clear, unblock
+from gpu_runbooks.workflows.blocking import block, came_back, clear, unblock
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
@@ -63,7 +63,10 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
 
 async def repair(incident: Incident, step: ladder.Repair) -> None:
     """Reset, reboot or replace, and record the proof or its absence."""
-    if not incident.gone and (not await clear(incident, step.rung.name) or incident.examined is None):
+    if incident.gone:
+        if await came_back(incident):
+            return
+    elif not await clear(incident, step.rung.name) or incident.examined is None:
         return  # or a fault came while we looked: it is decided anew
     evidence = incident.examined.evidence if incident.examined else ""
     phase, act = REPAIRS[step.rung.name]
@@ -88,8 +91,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     finally:
         incident.repairing = None
     if proof.target is not None:
-        incident.target, incident.gone, incident.terminated = proof.target, False, None
-        incident.agent_silent = False
+        incident.go_on_with(proof.target)
         # A successor never was in anybody's hands.
         incident.keeps_block = incident.keeps_block and step.rung.name is not RungName.REPLACE
     record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text, evidence=evidence)
@@ -162,7 +164,7 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
         incident.note(workflow.now(), f"still waiting for a person: {step.question}")
         workflow.logger.warning("node %s needs an operator: %s", incident.target.name, step.question)
         show(incident)
-    if incident.blocked and incident.outcome is None:
+    if incident.blocked and not incident.gone and incident.outcome is None:
         await clear(incident, "going on")  # a person may have given the node back meanwhile
 
 

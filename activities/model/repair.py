@@ -187,6 +187,8 @@ class ConfirmReplacement(Wire):
     group: str
     desired_capacity: int
     deadline: datetime
+    seen_going: bool = False
+    """The old one was on its way out when that was asked for: an id that EC2 forgets since is gone."""
 
 
 class ReplacementConfirmed(Wire):
