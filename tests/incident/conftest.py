@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 from incident.fakes import World
@@ -19,7 +18,6 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import FindHolders, Holders
@@ -88,17 +86,6 @@ async def lists_workflows(client: Client) -> bool:
     return True
 
 
-class PreparedOnce(SandboxedWorkflowRunner):
-    """The usual sandbox. Whether a workflow can be loaded into it, it tries once and not for each test."""
-
-    prepared: ClassVar[set[type]] = set()
-
-    def prepare_workflow(self, defn) -> None:
-        if defn.cls not in self.prepared:
-            super().prepare_workflow(defn)
-            self.prepared.add(defn.cls)
-
-
 @asynccontextmanager
 async def running_workers(client: Client, world: World, cached_workflows: int = 1000) -> AsyncIterator[None]:
     """One worker per queue, as the roles run them."""
@@ -112,7 +99,6 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
                 client,
                 task_queue=REMEDIATION_QUEUE,
                 workflows=WORKFLOWS,
-                workflow_runner=PreparedOnce(),
                 max_cached_workflows=cached_workflows,
             ),
             Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster(), **beats),

@@ -53,7 +53,7 @@ def kernel_log(tmp_path):
 def start(control_plane, own, nvml, boot_id_file, kernel_log, proc):
     """Starts the task loop of an agent; it ends with the context."""
     boot_id_file.write_text(own.boot_id)
-    probe = Probe(nvml, limit=2)
+    probe = Probe(nvml, limit=4)
 
     @asynccontextmanager
     async def started(dcgm="", init_pid=2**30):

@@ -30,7 +30,7 @@ from testbed.gpus import (
 SICK = 3
 POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
 UUID = healthy_gpus()[SICK].uuid
-LIMITS = Limits(tool=3, shortest=0, release=0, settle=0, pause=0.05, before_retry=0)
+LIMITS = Limits(tool=6, shortest=0, release=0, settle=0, pause=0.05, before_retry=0)
 GEOMETRY = (
     GpuInstance(Part(9, 0, 4), (Part(0, 0, 1), Part(1, 1, 2))),
     GpuInstance(Part(14, 4, 2), (Part(1, 0, 2),)),
@@ -45,7 +45,7 @@ async def own(control_plane, admin):
 
 @pytest.fixture
 def probe(nvml):
-    return Probe(nvml, limit=2)
+    return Probe(nvml, limit=4)
 
 
 @pytest.fixture
