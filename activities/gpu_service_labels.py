@@ -17,7 +17,7 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.model.repair import PausedGpuServices, PauseGpuServices, ResumeGpuServices
 from gpu_runbooks.activities.model.wire import Wire
-from gpu_runbooks.activities.nodes import annotations_of, marker_of
+from gpu_runbooks.activities.nodes import LONGEST_MARKER, annotations_of, marker_of
 
 PREFIX = "nvidia.com/gpu.deploy."
 
@@ -74,6 +74,8 @@ def labels_of(node: Object) -> dict[str, str]:
 def pause_on(node: Object) -> PauseMarker | None:
     """Whoever's pause is on the Node. Raises `ValueError` for one that cannot be read."""
     text = annotations_of(node).get(names.PAUSED_SERVICES_ANNOTATION)
+    if text and len(text) > LONGEST_MARKER:
+        raise ValueError(f"the annotation has {len(text)} characters")
     return PauseMarker.model_validate_json(text) if text else None
 
 

@@ -14,16 +14,23 @@ PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8
 
 NODES = "/api/v1/nodes"
 
+LONGEST_PROVIDER_ID = 512
+LONGEST_BOOT_ID = 64
+"""As the CRD of NodeTasks has it."""
+LONGEST_MARKER = 16 * 1024
+"""Characters that a marker of ours may have: ten reasons of two hundred stay far below. All three are a
+kubelet's to write, and go into the history with every look at the node."""
+
 
 def identity_of(node: Object) -> NodeIdentity:
     """Identity of the machine behind a Node. Fields that the Node lacks are empty strings.
 
     An empty or foreign provider id gives an empty instance id: such a node can be blocked and drained, but
-    nothing in EC2 may be touched on its account.
+    nothing in EC2 may be touched on its account. What is longer than it can honestly be counts as missing.
     """
     metadata, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
     labels = metadata.get("labels") or {}
-    provider_id = spec.get("providerID") or ""
+    provider_id = _at_most(LONGEST_PROVIDER_ID, spec.get("providerID"))
     machine = PROVIDER_ID.fullmatch(provider_id)
     return NodeIdentity(
         name=metadata["name"],
@@ -32,8 +39,12 @@ def identity_of(node: Object) -> NodeIdentity:
         instance_id=machine["instance"] if machine else "",
         zone=machine["zone"] if machine else "",
         instance_type=labels.get("node.kubernetes.io/instance-type", ""),
-        boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
+        boot_id=_at_most(LONGEST_BOOT_ID, (status.get("nodeInfo") or {}).get("bootID")),
     )
+
+
+def _at_most(longest: int, text: str | None) -> str:
+    return text if text and len(text) <= longest else ""
 
 
 def require_same_machine(node: Object, pinned: NodeIdentity) -> None:
@@ -60,6 +71,8 @@ def marker_of(node: Object) -> BlockMarker | None:
     Raises `ValueError` for a marker that cannot be read: somebody's block, nobody knows whose.
     """
     text = annotations_of(node).get(names.BLOCK_ANNOTATION)
+    if text and len(text) > LONGEST_MARKER:
+        raise ValueError(f"the marker has {len(text)} characters")
     return BlockMarker.model_validate_json(text) if text else None
 
 

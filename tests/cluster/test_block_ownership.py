@@ -1,5 +1,7 @@
 """Whose block it is: reasons that gather, a block held for a person, and one that is only taken over."""
 
+import json
+
 import pytest
 from cluster.blocks import OUR_TAINT, annotations, marker, patch, read, taints, unblock_request
 from cluster.conftest import block_request
@@ -8,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.block_state import LONGEST_REASON, MOST_REASONS, united
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.nodes import identity_of, marker_of, observe
 
 
 async def refused(kubernetes, request):
@@ -60,7 +62,8 @@ async def test_a_held_block_is_refused_to_the_next_incident_of_the_node(admin, k
     for part in ("ana: board is swapped by hand", "2026-03-01T08:00:00", "run-1", "`ReturnNode`"):
         assert part in error.message
     now = await read(admin, identity.name)
-    assert (annotations(now), now["spec"]) == (annotations(before), before["spec"])
+    assert (annotations(now), taints(now)) == (annotations(before), taints(before))
+    assert now["spec"]["unschedulable"]
 
 
 async def test_a_held_block_stays_held_for_its_own_run_and_for_who_takes_it(admin, kubernetes, node):
@@ -113,3 +116,28 @@ async def test_only_adopt_blocks_again_what_kubectl_uncordoned(installed, admin,
     result = await block(kubernetes, block_request(blocked, run_id="run-2", only_adopt=True))
     assert (result.adopted, result.marker.was_unschedulable) == (True, False)
     assert observe(await read(admin, blocked.name), result.marker.incident, "run-2").blocked
+
+
+def test_what_a_kubelet_writes_beyond_measure_does_not_get_into_the_history():
+    """Provider id, boot id and annotations of its Node are its own to write, of any length."""
+    forged = {
+        "incident": "node/test/gpu-1",
+        "run_id": "run-1",
+        "reasons": ["x" * 100_000],
+        "since": "2026-03-01T08:00:00Z",
+        "was_unschedulable": False,
+    }
+    node = {
+        "metadata": {
+            "name": "gpu-1",
+            "uid": "u",
+            "annotations": {names.BLOCK_ANNOTATION: json.dumps(forged)},
+        },
+        "spec": {"providerID": "aws:///us-west-2a/" + "i" * 100_000},
+        "status": {"nodeInfo": {"bootID": "b" * 100_000}},
+    }
+    seen = observe(node, "node/test/gpu-1")
+    assert len(seen.model_dump_json()) < 1000
+    assert (seen.identity.provider_id, seen.identity.boot_id, seen.marker) == ("", "", None)
+    with pytest.raises(ValueError, match="characters"):
+        marker_of(node)
