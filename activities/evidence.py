@@ -9,6 +9,8 @@ import hashlib
 import json
 import logging
 import re
+from concurrent.futures import Future
+from threading import Thread
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -61,7 +63,7 @@ class Evidence:
         """Location, or the problem."""
         try:
             async with asyncio.timeout(self._keep_seconds):
-                return await asyncio.to_thread(sink.put, key, data), ""
+                return await _in_own_thread(sink, key, data), ""
         except TimeoutError:
             problem = f"{sink.place(key)} took no evidence within {self._keep_seconds:g} s; see {SETTING}"
         except SinkError as error:
@@ -71,6 +73,22 @@ class Evidence:
             problem = f"{sink.place(key)} took no evidence: {error!r}"
         logger.warning("the evidence is not kept: %s", problem)
         return "", problem
+
+
+async def _in_own_thread(sink: Sink, key: str, data: bytes) -> str:
+    """Location. A sink that hangs keeps its thread, so it gets none of those that others wait for."""
+    promise: Future[str] = Future()
+    # Marked as running: giving up must not cancel it under the thread that will fill it in.
+    promise.set_running_or_notify_cancel()
+
+    def put() -> None:
+        try:
+            promise.set_result(sink.put(key, data))
+        except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
+            promise.set_exception(error)
+
+    Thread(target=put, name="evidence", daemon=True).start()
+    return await asyncio.wrap_future(promise)
 
 
 def canonical(content: Any) -> bytes:

@@ -93,6 +93,27 @@ async def test_a_sink_that_hangs_is_given_up():
     assert "within 0.01 s" in reference.problem
 
 
+async def test_sinks_that_hang_hold_up_nobody_else():
+    """A file system of the network can hang for ever, and each write to it then keeps its thread."""
+    released = threading.Event()
+
+    class Hanging:
+        def place(self, key):
+            return key
+
+        def put(self, key, _):
+            released.wait()
+            return key
+
+    evidence = Evidence(Hanging(), keep_seconds=0.01)
+    try:
+        await asyncio.gather(*(evidence.keep("drain", number, **INCIDENT) for number in range(64)))
+        async with asyncio.timeout(10):
+            await asyncio.to_thread(lambda: None)
+    finally:
+        released.set()
+
+
 async def test_an_error_that_nobody_thought_of_is_a_problem_too():
     class Broken:
         def place(self, key):
