@@ -29,7 +29,6 @@ def no_pause(monkeypatch):
 
 
 async def test_a_taint_that_comes_between_read_and_write_stays(admin, faulty, proxy, node):
-    """Case B56."""
     identity = identity_of(node)
 
     async def another_controller():
@@ -67,7 +66,6 @@ async def failing(activity, request, *, attempt=1):
 async def test_twenty_conflicts_are_no_block_and_lead_to_no_eviction(
     admin, cluster, proxy, node, namespace, make_pod
 ):
-    """Case B57."""
     identity = identity_of(node)
     await make_pod("training", identity.name)
     proxy.inject(respond(409, CONFLICT), method="PATCH", path=NODE, times=ATTEMPTS)
@@ -82,7 +80,7 @@ async def test_twenty_conflicts_are_no_block_and_lead_to_no_eviction(
 
 @pytest.mark.parametrize("code", [429, 500, 503])
 async def test_reads_that_are_refused_write_nothing(cluster, proxy, node, code):
-    """Case B57: what cannot be read is not decided on."""
+    """What cannot be read is not decided on."""
     proxy.inject(respond(code, BUSY | {"code": code}), method="GET", path=NODE, times=None)
     error = await failing(cluster.block_node, block_request(identity_of(node)))
     assert not error.non_retryable
@@ -100,7 +98,7 @@ async def test_an_answer_that_was_lost_is_found_by_the_next_attempt(faulty, prox
 
 
 async def test_an_unblock_that_changes_nothing_is_not_taken_for_one(admin, faulty, proxy, blocked):
-    """Case B59: 200, and the node is as it was."""
+    """200, and the node is as it was."""
     unchanged = await read(admin, blocked.name)
     proxy.inject(respond(200, unchanged), method="PATCH", path=NODE, times=2)
     result = await unblock(faulty, unblock_request(blocked))
@@ -191,7 +189,7 @@ ALWAYS_CORDONED = '[JSONPatch{op: "add", path: "/spec/unschedulable", value: tru
 async def test_a_policy_that_uncordons_every_node_lets_no_block_stand(
     admin, cluster, proxy, node, namespace, make_pod
 ):
-    """Case B59 for the block, on the real API server: 200 each time, and never cordoned."""
+    """On the real API server: 200 each time, and never cordoned."""
     identity = identity_of(node)
     await make_pod("training", identity.name)
     async with undoing_policy(admin, identity.name, NO_CORDON):
@@ -209,7 +207,7 @@ async def test_a_policy_that_uncordons_every_node_lets_no_block_stand(
 
 
 async def test_a_policy_that_keeps_the_cordon_makes_the_unblock_fail_visibly(admin, cluster, blocked):
-    """Case B59: uncordoned says the API server, and the node is cordoned."""
+    """Uncordoned says the API server, and the node is cordoned."""
     async with undoing_policy(admin, blocked.name, ALWAYS_CORDONED):
         await acts(
             admin,

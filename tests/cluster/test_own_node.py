@@ -1,4 +1,4 @@
-"""Case B52: a worker leaves acts on its own node to one elsewhere, before anything is written."""
+"""A worker leaves acts on its own node to one elsewhere, before anything is written."""
 
 import asyncio
 import sys

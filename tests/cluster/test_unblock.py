@@ -83,7 +83,7 @@ async def test_a_late_unblock_of_the_incident_before_leaves_the_block_of_the_nex
 async def test_an_uncordoned_node_with_its_taint_removed_keeps_nothing_of_ours(
     installed, admin, kubernetes, blocked
 ):
-    """Case B60: a person gives the node back by hand, in the middle of an incident."""
+    """A person gives the node back by hand, in the middle of an incident."""
     await installed.kubectl("uncordon", blocked.name)
     await installed.kubectl("taint", "node", blocked.name, f"{OUR_TAINT}-")
     assert not observe(await read(admin, blocked.name), f"node/test/{blocked.name}").blocked

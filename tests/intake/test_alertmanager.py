@@ -37,7 +37,7 @@ def fault(**changes: Any) -> Fault:
 
 class TestReading:
     def test_a_notification_is_its_alerts_and_how_many_were_cut_off(self) -> None:
-        """B03: the tail is cut for good, and only the counter tells."""
+        """The tail is cut for good, and only the counter tells."""
         body = notification(alert(node="gpu-a1"), alert(node="gpu-a2"), truncatedAlerts=38)
 
         webhook = read_webhook(json.dumps(body).encode())
@@ -68,7 +68,7 @@ class TestReading:
         ],
     )
     def test_what_is_no_notification_names_the_wrong_field(self, body: bytes, complaint: str) -> None:
-        """B06: malformed is 400, whatever is wrong with it."""
+        """Malformed is 400, whatever is wrong with it."""
         with pytest.raises(MalformedError) as raised:
             read_webhook(body)
 
@@ -76,7 +76,7 @@ class TestReading:
         assert len(str(raised.value)) < 1000
 
     def test_a_firing_group_does_not_make_a_resolved_alert_fire(self) -> None:
-        """B01: the group fires as long as one member does; a label named status means nothing."""
+        """The group fires as long as one member does; a label named status means nothing."""
         resolved = alert(status="resolved", node="gpu-a2") | {
             "labels": {"status": "firing", "node": "gpu-a2"}
         }
@@ -99,7 +99,7 @@ class TestTarget:
         ],
     )
     def test_one_live_node_is_named(self, labels: dict[str, str], node: str) -> None:
-        """B08: by a label of the policy's list, verified against the nodes that exist."""
+        """By a label of the policy's list, verified against the nodes that exist."""
         assert target_of(parsed(**labels), LABELS, NODES) == node
 
     @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ class TestTarget:
         ],
     )
     def test_nothing_is_guessed(self, labels: dict[str, str], reason: str) -> None:
-        """B08, and B12: an alert of absent() names nobody."""
+        """An alert of absent() names nobody."""
         with pytest.raises(AlertRefused) as raised:
             target_of(parsed(**labels), LABELS, NODES)
 
@@ -210,7 +210,7 @@ class TestFault:
         assert pci_address(written) == address
 
     def test_the_same_onset_is_the_same_fault_and_a_new_one_is_another(self) -> None:
-        """B04: identity is alert and onset; when and by which replica it was sent does not count."""
+        """Identity is alert and onset; when and by which replica it was sent does not count."""
         later = fault_of(parsed(), RECEIVED + timedelta(hours=2))
 
         assert later.fingerprint == fault().fingerprint

@@ -65,7 +65,7 @@ class TestTaken:
             assert part in details
 
     async def test_each_alert_is_decided_by_itself(self, webhook: Webhook, make_node: MakeNode) -> None:
-        """B01: the group fires; the resolved member starts nothing."""
+        """The group fires; the resolved member starts nothing."""
         firing, resolved = await make_node(), await make_node()
 
         status, body = await webhook.post(
@@ -78,7 +78,7 @@ class TestTaken:
         assert await webhook.incident(resolved) is None
 
     async def test_replicas_and_repeats_start_one_incident(self, webhook: Webhook, node: str) -> None:
-        """B04: two replicas at once, then a repeat."""
+        """Two replicas at once, then a repeat."""
         replicas = await asyncio.gather(
             *(webhook.post(alert(node=node), externalURL=f"http://alertmanager-{each}") for each in range(2))
         )
@@ -116,7 +116,7 @@ class TestTaken:
     async def test_a_repeat_after_the_end_starts_nothing_and_a_new_onset_does(
         self, webhook: Webhook, node: str
     ) -> None:
-        """B04, B10: what still fires from before is explained by the incident that ended."""
+        """What still fires from before is explained by the incident that ended."""
         onset = recently()
         _, first = await webhook.post(alert(node=node, onset=onset))
         await webhook.end_incident(node)
@@ -161,7 +161,6 @@ class TestTaken:
         assert "another machine" in body["alerts"][0]["reason"]
 
     async def test_what_was_cut_off_is_in_answer_and_audit(self, webhook: Webhook, node: str) -> None:
-        """B03"""
         _, body = await webhook.post(alert(node=node), truncatedAlerts=38)
 
         incident = await webhook.incident(node)
@@ -188,7 +187,6 @@ class TestTaken:
 
 class TestRefused:
     async def test_without_the_token_nothing_is_started(self, webhook: Webhook, node: str) -> None:
-        """B07"""
         for token in (None, "", "wrong", f"{TOKEN}x"):
             status, body = await webhook.post(alert(node=node), token=token)
             assert status == 401
@@ -196,7 +194,6 @@ class TestRefused:
         assert await webhook.incident(node) is None
 
     async def test_two_authorization_headers_are_refused(self, webhook: Webhook, node: str) -> None:
-        """B07"""
         headers = [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer wrong")]
         async with (
             aiohttp.ClientSession() as session,
@@ -212,14 +209,12 @@ class TestRefused:
 
     @pytest.mark.parametrize("body", [b"not json", notification(alerts=None), [], {}])
     async def test_a_malformed_body_is_400(self, webhook: Webhook, body: object) -> None:
-        """B06"""
         status, answer = await webhook.post_body(body)
 
         assert status == 400
         assert "not a webhook of Alertmanager" in answer["error"]
 
     async def test_a_body_too_large_is_413(self, webhook: Webhook) -> None:
-        """B06"""
         async with (
             aiohttp.ClientSession() as session,
             session.post(
@@ -233,7 +228,7 @@ class TestRefused:
     async def test_what_names_no_node_of_a_pool_is_refused_with_200(
         self, webhook: Webhook, make_node: MakeNode
     ) -> None:
-        """B06, B08, B12: a 4xx would lose the other alerts of the group."""
+        """A 4xx would lose the other alerts of the group."""
         elsewhere = await make_node("no-pool-of-the-policy")
 
         status, body = await webhook.post(
@@ -257,7 +252,6 @@ class TestRefused:
             assert node not in await response.text()
 
     async def test_it_does_not_start_where_anyone_could_post(self) -> None:
-        """B07"""
         with pytest.raises(ValueError, match="GPU_RUNBOOKS_WEBHOOK_TOKEN_FILE"):
             await intake.run(Settings(listen=f"0.0.0.0:{free_port()}"), asyncio.Event())
 
@@ -267,7 +261,7 @@ class TestAway:
     async def test_it_starts_and_says_503_without_temporal(
         self, tmp_path: Path, temporal: Temporal, kubeconfig: Path, node: str
     ) -> None:
-        """B06: 503 makes Alertmanager send again."""
+        """503 makes Alertmanager send again."""
         async with served(tmp_path, temporal, kubeconfig, address=f"127.0.0.1:{free_port()}") as webhook:
             status, body = await webhook.post(alert(node=node))
 
@@ -319,7 +313,7 @@ class TestAway:
     async def test_one_alert_that_cannot_be_taken_makes_all_come_again(
         self, webhook: Webhook, make_node: MakeNode
     ) -> None:
-        """B06: the two that were taken are recognised in the second delivery."""
+        """The two that were taken are recognised in the second delivery."""
         nodes = [await make_node() for _ in range(3)]
         stuck = await webhook.temporal.start_workflow(
             "Nobody", id=incident_id(CLUSTER, nodes[1]), task_queue="nobody-works-here"

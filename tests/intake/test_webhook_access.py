@@ -1,4 +1,4 @@
-"""Who may post, and where the intake dares to listen (B07)."""
+"""Who may post, and where the intake dares to listen."""
 
 from pathlib import Path
 

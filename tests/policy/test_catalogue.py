@@ -1,4 +1,4 @@
-"""Facts of the tables, and how codes are read. The lookups are those of case B22."""
+"""Facts of the tables, and how codes are read."""
 
 import pytest
 
