@@ -3,9 +3,11 @@
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.node_task import DeleteNodeTask, NodeTaskKind, NodeTaskResult, RunNodeTask
+from gpu_runbooks.workflows.failures import in_words
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER, until
 
@@ -48,10 +50,20 @@ async def run_node_task(
         **until(now + timeout, now),
     )
     if kind in ACTS:
+        await _delete(incident, result.task)
+    return result
+
+
+async def _delete(incident: Incident, task: str) -> None:
+    """Delete a task. What it did counts also where it stays: nobody carries it out again."""
+    try:
         await workflow.execute_activity_method(
             ClusterActivities.delete_node_task,
-            DeleteNodeTask(task=result.task),
-            summary=f"remove the finished task {result.task}",
+            DeleteNodeTask(task=task),
+            summary=f"remove the finished task {task}",
             **CLUSTER,
         )
-    return result
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        incident.note(workflow.now(), f"NodeTask {task} is left behind: {in_words(error)}")

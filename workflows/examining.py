@@ -16,7 +16,7 @@ from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type
 from gpu_runbooks.workflows.holders import pods_of, reset_alone, sees
-from gpu_runbooks.workflows.incident import REPAIRS, Examined, Incident
+from gpu_runbooks.workflows.incident import REPAIRS, DrainScope, Examined, Incident
 from gpu_runbooks.workflows.ladder import Examine
 from gpu_runbooks.workflows.options import TEMPORAL, until
 from gpu_runbooks.workflows.phases import Phase, Runbook
@@ -63,6 +63,8 @@ async def examine(incident: Incident, step: Examine) -> None:
             text = f"not tried: the driver does not see {gpu[0] or gpu[1]}, and no other GPU is reset for it"
         record(incident, RungName.RESET_GPU, started, proven=False, proof=text, evidence=kept)
     incident.examined = examined
+    if incident.drained is DrainScope.GPU:
+        incident.drained = None  # of the pods that had it before this look
     suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())
     incident.machine, incident.faulty = list(suspect.machine), list(suspect.faulty)
     if incident.know([*suspect.faulty, *suspect.machine]):

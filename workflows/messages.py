@@ -82,6 +82,7 @@ class IncidentMessages:
 
     @workflow.update(description="Drain or validate again, after a person mended what was in the way")
     def retry(self, raw: Any = None) -> str:
+        unanswered = self._open_incident().unanswered
         incident = self._answer(read_word(raw), "retry")
         incident.drains = 0
         if incident.runbook is Runbook.DRAIN:
@@ -89,6 +90,8 @@ class IncidentMessages:
         if incident.gone:
             _grant(incident, RungName.REPLACE)
             return f"node {incident.target.name}: looks for its successor again"
+        if unanswered:
+            return f"node {incident.target.name}: asks again what had no answer"
         last = incident.acts[-1] if incident.acts else None
         repaired = last is not None and last.rung in {*REPAIRS, RungName.VALIDATE}
         undrained = last is not None and last.rung is RungName.DRAIN and not last.proven

@@ -21,5 +21,7 @@ class Proof:
     text: str
     target: NodeIdentity | None = None
     """The machine as the act left it, where it changed."""
+    tried: bool = True
+    """False where nothing was done to the machine: later incidents are not to count it."""
     inconclusive: bool = False
     """Nothing was measured that speaks against the machine: a person is asked, nothing stronger is done."""

@@ -18,7 +18,7 @@ from gpu_runbooks.activities.model.repair import (
     RebootProof,
 )
 from gpu_runbooks.workflows.asking_agent import run_node_task
-from gpu_runbooks.workflows.failures import cause_type, in_words, was_never_sent
+from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import COMMAND_ONCE, INSPECT, LOOK_HOLDS, REBOOT_ONCE, until
@@ -45,7 +45,7 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
         return elsewhere
     try:
         if unasked := await _ask(incident, step):
-            return Proof(proven=False, text=unasked)
+            return Proof(proven=False, text=unasked, tried=False)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
@@ -55,16 +55,24 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
             raise
         if cause_type(error) in NO_MACHINE:
             incident.skip_to(RungName.REPLACE)
-            return Proof(proven=False, text=in_words(error))
+            return Proof(proven=False, text=in_words(error), tried=False)
         incident.note(
             workflow.now(), f"outcome of the reboot call unknown, waiting for proof: {in_words(error)}"
         )
-    proof: RebootProof = await workflow.execute_activity_method(
-        ClusterActivities.await_reboot,
-        AwaitReboot(identity=target, gpus=max(1, incident.gpus_seen), deadline=deadline),
-        summary=f"wait for another boot id than {target.boot_id[:8]}, Ready and GPUs",
-        **until(deadline, workflow.now()),
-    )
+    try:
+        proof: RebootProof = await workflow.execute_activity_method(
+            ClusterActivities.await_reboot,
+            AwaitReboot(identity=target, gpus=max(1, incident.gpus_seen), deadline=deadline),
+            summary=f"wait for another boot id than {target.boot_id[:8]}, Ready and GPUs",
+            **until(deadline, workflow.now()),
+        )
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        # On record as an attempt, lest it be asked for twice; and no reason for a stronger one.
+        text = f"it was asked for, and what came of it is not known: {in_words(error)}"
+        incident.question, incident.unanswered = text, had_no_answer(error)
+        return Proof(proven=False, text=text)
     if proof.gone:
         incident.gone = True
         incident.skip_to(RungName.REPLACE)
@@ -93,16 +101,20 @@ async def _cannot_help(incident: Incident) -> Proof | None:
             raise
         if cause_type(error) in NO_MACHINE:
             incident.skip_to(RungName.REPLACE)
-            return Proof(proven=False, text=in_words(error))
+            return Proof(proven=False, text=in_words(error), tried=False)
         raise NotSentError(f"nothing was rebooted: {in_words(error)}") from None
     if report.retiring:
         incident.skip_to(RungName.REPLACE)
-        return Proof(proven=False, text=f"not rebooted, a reboot does not help: {report.retiring}")
+        return Proof(
+            proven=False, text=f"not rebooted, a reboot does not help: {report.retiring}", tried=False
+        )
     if report.state in PASSING:
         raise NotSentError(f"nothing was rebooted: instance {target.instance_id} is {report.state}")
     if report.state != "running":
         incident.skip_to(RungName.REPLACE)
-        return Proof(proven=False, text=f"not rebooted: instance {target.instance_id} is {report.state}")
+        return Proof(
+            proven=False, text=f"not rebooted: instance {target.instance_id} is {report.state}", tried=False
+        )
     return None
 
 

@@ -17,6 +17,9 @@ from gpu_runbooks.workflows.proof import NotSentError, Proof
 HOPELESS = frozenset({ResetOutcome.UNSUPPORTED, ResetOutcome.LOST, ResetOutcome.UNRESPONSIVE})
 """Outcomes after which another reset would end the same way."""
 
+UNTOUCHED = frozenset({ResetOutcome.BUSY, ResetOutcome.NEEDS_PEERS, ResetOutcome.UNSUPPORTED})
+"""Outcomes that leave the GPU as it was."""
+
 
 async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     """Reset the faulty GPU, or all of the node where it cannot be reset by itself.
@@ -29,7 +32,7 @@ async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     incident.reset_gpu = gpu
     if impossible := await _pause_services(incident, step):
         incident.skip_to(RungName.REBOOT)
-        return Proof(proven=False, text=f"nothing was reset: {impossible}")
+        return Proof(proven=False, text=f"nothing was reset: {impossible}", tried=False)
     incident.reset_began = workflow.now()
     result = await run_node_task(
         incident,
@@ -41,7 +44,11 @@ async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     )
     _conclude(incident, result)
     message = result.message.partition("\n")[0][:200]
-    return Proof(result.outcome == "succeeded", f"{result.outcome}: {message}")
+    return Proof(
+        proven=result.outcome == "succeeded",
+        text=f"{result.outcome}: {message}",
+        tried=result.outcome != "not_started" and result.reset not in UNTOUCHED,
+    )
 
 
 async def resume_services(incident: Incident) -> None:

@@ -41,6 +41,10 @@ REPAIRS = {
 }
 
 
+READ_FIRST = (RungName.RESET_GPU, RungName.REPLACE)
+"""May be asked for again after no answer: they take up the same NodeTask, or read the state first."""
+
+
 async def take(incident: Incident, step: ladder.Step) -> None:
     """Take one step. What an activity refuses for good becomes a question to a person."""
     try:
@@ -85,6 +89,8 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     except ActivityError as error:
         if is_cancelled_exception(error) or cause_type(error) in FOR_A_PERSON:
             raise
+        if step.rung.name in READ_FIRST and had_no_answer(error):
+            raise  # it is asked for again, as the same attempt
         if step.rung.name is RungName.REPLACE and cause_type(error) == INSTANCE_UNKNOWN:
             raise  # nothing is stronger: a person finds out what the node's machine is
         proof = Proof(proven=False, text=in_words(error))
@@ -95,7 +101,8 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
         # A successor never was in anybody's hands.
         incident.keeps_block = incident.keeps_block and step.rung.name is not RungName.REPLACE
     record(incident, step.rung.name, started, proven=proof.proven, proof=proof.text, evidence=evidence)
-    remember(incident)
+    if proof.tried:
+        remember(incident)
 
 
 async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
