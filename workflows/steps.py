@@ -7,10 +7,10 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN
+from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN, NODE_CHANGED, NODE_NOT_FOUND
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
-from gpu_runbooks.workflows.blocking import block, came_back, clear, unblock
+from gpu_runbooks.workflows.blocking import block, came_back, clear, still_there, unblock
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
@@ -45,6 +45,9 @@ READ_FIRST = (RungName.RESET_GPU, RungName.REPLACE)
 """May be asked for again after no answer: they take up the same NodeTask, or read the state first."""
 
 
+NODE_LEFT = frozenset({NODE_NOT_FOUND, NODE_CHANGED})
+
+
 async def take(incident: Incident, step: ladder.Step) -> None:
     """Take one step. What an activity refuses for good becomes a question to a person."""
     try:
@@ -52,8 +55,21 @@ async def take(incident: Incident, step: ladder.Step) -> None:
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
+        if cause_type(error) in NODE_LEFT and await _is_explained(incident):
+            return
         if incident.question is None:
             incident.question, incident.unanswered = in_words(error), had_no_answer(error)
+
+
+async def _is_explained(incident: Incident) -> bool:
+    """Look at a node that an activity did not find any more. Whether what is there says how to go on."""
+    look = clear if incident.blocked else still_there
+    try:
+        return not await look(incident, "going on")
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return False
 
 
 async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
