@@ -73,7 +73,9 @@ class GpuFacts(Facts):
     ecc_uncorrected: int | None = None
     """Volatile uncorrected errors, of the time since the last reset."""
     remap_pending: bool | None = None
+    """Memory to be mended at the next reset: rows to remap, before Ampere pages to retire."""
     remap_failed: bool | None = None
+    """Memory that cannot be mended any more. Before Ampere: as many pages are retired as a GPU can."""
     nvlinks_active: int | None = None
     nvlinks: int | None = None
     processes: int | None = None

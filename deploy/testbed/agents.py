@@ -102,6 +102,7 @@ class Machine:
                     recovery_action=0,
                     ecc_uncorrected=0,
                     remap_pending=0,
+                    retirement_pending=0,
                     pids=(),
                     graphics_pids=(),
                     persistence=1,  # its daemon sets it at each boot

@@ -53,7 +53,7 @@ class ResetAnswer(StrEnum):
     """What the stand-in nvidia-smi does when asked for a reset."""
 
     DONE = "done"
-    """Clears recovery action, pending remap and volatile errors, and brings back a lost GPU."""
+    """Clears recovery action, pending repairs of memory and volatile errors, and brings back a lost GPU."""
     NOTHING = "nothing"
     """Says done, changes nothing."""
     BUSY = "busy"
@@ -105,6 +105,12 @@ class GpuState:
     ecc_uncorrected: int | Refuses = 0
     remap_pending: int | Refuses = 0
     remap_failed: int | Refuses = 0
+    retirement_pending: int | Refuses = 0
+    """1 for pages that wait for a reset. Asked before Ampere only, as the remaps are from Ampere on."""
+    retired_single: int | Refuses = 0
+    """Pages retired for single-bit errors."""
+    retired_double: int | Refuses = 0
+    """Pages retired for a double-bit error."""
     nvlinks_active: int | Refuses = NVLINKS
     nvlinks: int | Refuses = NVLINKS
     pids: tuple[int, ...] | Refuses = ()
@@ -319,6 +325,9 @@ def _fields(gpu: GpuState) -> dict[str, str]:
         "ecc": _text(gpu.ecc_uncorrected),
         "pending": _text(gpu.remap_pending),
         "failed": _text(gpu.remap_failed),
+        "retiring": _text(gpu.retirement_pending),
+        "retired1": _text(gpu.retired_single),
+        "retired2": _text(gpu.retired_double),
         "active": _text(gpu.nvlinks_active),
         "links": _text(gpu.nvlinks),
         "pids": _pids_text(gpu.pids),
@@ -347,6 +356,9 @@ def _gpu(line: str) -> GpuState:
         ecc_uncorrected=_value(fields["ecc"]),
         remap_pending=_value(fields["pending"]),
         remap_failed=_value(fields["failed"]),
+        retirement_pending=_value(fields["retiring"]),
+        retired_single=_value(fields["retired1"]),
+        retired_double=_value(fields["retired2"]),
         nvlinks_active=_value(fields["active"]),
         nvlinks=_value(fields["links"]),
         pids=_pids(fields["pids"]),

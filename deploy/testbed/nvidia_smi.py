@@ -98,6 +98,7 @@ def _after(gpu: GpuState, answer: ResetAnswer) -> GpuState:
         recovery_action=0,
         ecc_uncorrected=0,
         remap_pending=0,
+        retirement_pending=0,
         instances=(),
     )
 

@@ -13,6 +13,7 @@ import pynvml
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.workers.node_agent.device import Device, has_nvlinks, leads_to_switch, measure_device
 from gpu_runbooks.workers.node_agent.device_allocation import allocated_pods
+from gpu_runbooks.workers.node_agent.memory_repair import measure_memory_repair
 from gpu_runbooks.workers.node_agent.mig import mig_enabled
 from gpu_runbooks.workers.node_agent.pod_cgroups import UNKNOWN, holders
 from gpu_runbooks.workers.node_agent.reset_domain import FabricManager, reset_alone
@@ -134,7 +135,7 @@ class Nvml:
         if handle is None:
             return GpuFacts(index=index), Device()
         pci = self._ask(pynvml.nvmlDeviceGetPciInfo, handle)
-        remapped = self._ask(pynvml.nvmlDeviceGetRemappedRows, handle)
+        memory = measure_memory_repair(self._ask, handle)
         pids = self._pids(handle)
         held_by = UNKNOWN if pids is None else holders(self._proc, pids)
         links = self._links(handle)
@@ -149,8 +150,8 @@ class Nvml:
                 pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
                 pynvml.NVML_VOLATILE_ECC,
             ),
-            remap_pending=None if remapped is None else bool(remapped[2]),
-            remap_failed=None if remapped is None else bool(remapped[3]),
+            remap_pending=memory.pending,
+            remap_failed=memory.failed,
             nvlinks_active=sum(links) if links else None,
             nvlinks=len(links) if links else None,
             processes=None if pids is None else len(pids),

@@ -72,9 +72,11 @@ def _faults(gpu: GpuFacts) -> list[tuple[str, str]]:
         action = recovery_action_name(gpu.recovery_action)
         faults.append(("RecoveryActionNeeded", f"{name(gpu)} asks for {action}"))
     if gpu.remap_failed:
-        faults.append(("RowRemapFailed", f"{name(gpu)} could not remap a memory row"))
+        faults.append(("RowRemapFailed", f"{name(gpu)} cannot remap a row or retire a page any more"))
     if gpu.remap_pending:
-        faults.append(("RowRemapPending", f"{name(gpu)} has a row remap that waits for a reset"))
+        faults.append(
+            ("RowRemapPending", f"{name(gpu)} has a row remap or a retired page that waits for a reset")
+        )
     if gpu.nvlinks is not None and gpu.nvlinks_active is not None and gpu.nvlinks_active < gpu.nvlinks:
         faults.append(("NVLinkDown", f"{name(gpu)} has {gpu.nvlinks_active} of {gpu.nvlinks} NVLinks"))
     return faults

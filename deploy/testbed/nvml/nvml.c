@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RECOVERY_ACTION_FIELD = 230, VALUE_TYPE_UNSIGNED_INT = 1 };
+enum { RECOVERY_ACTION_FIELD = 230, VALUE_TYPE_UNSIGNED_INT = 1, AMPERE = 7, DOUBLE_BIT_ERROR = 1 };
 
 /* Layouts of NVML. */
 typedef struct {
@@ -156,14 +156,45 @@ int nvmlDeviceGetFieldValues(void *handle, int count, field_value_t *values) {
     return SUCCESS;
 }
 
+/* Of a GPU that does not tell its architecture: no. */
+static int before_ampere(const gpu_t *gpu) {
+    return !gpu->architecture.code && gpu->architecture.value < AMPERE;
+}
+
+int nvmlDeviceGetRetiredPages(void *handle, int cause, unsigned *count, unsigned long long *addresses) {
+    state_t state;
+    gpu_t *gpu;
+    int code = enter_gpu(&state, __func__, (size_t)handle, &gpu);
+    if (code) return code;
+    if (!before_ampere(gpu)) return NOT_SUPPORTED;
+    const answer_t *retired = cause == DOUBLE_BIT_ERROR ? &gpu->retired2 : &gpu->retired1;
+    if (retired->code) return retired->code;
+    unsigned room = *count;
+    *count = retired->value;
+    if (!retired->value) return SUCCESS;
+    if (!addresses || room < retired->value) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < retired->value; i++) addresses[i] = (unsigned long long)i << 12;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(void *handle, unsigned *pending) {
+    state_t state;
+    gpu_t *gpu;
+    int code = enter_gpu(&state, __func__, (size_t)handle, &gpu);
+    if (code) return code;
+    if (!before_ampere(gpu)) return NOT_SUPPORTED;
+    *pending = gpu->retiring.value;
+    return gpu->retiring.code;
+}
+
 int nvmlDeviceGetRemappedRows(void *handle, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
                               unsigned *failed) {
     state_t state;
     gpu_t *gpu;
     int code = enter_gpu(&state, __func__, (size_t)handle, &gpu);
     if (code) return code;
-    /* As on the hardware, while MIG instances are there. */
-    if (gpu->instances.count.value) return NOT_SUPPORTED;
+    /* As on the hardware: before Ampere, and while MIG instances are there. */
+    if (before_ampere(gpu) || gpu->instances.count.value) return NOT_SUPPORTED;
     *corrected = *uncorrected = 0;
     *pending = gpu->pending.value;
     *failed = gpu->failed.value;

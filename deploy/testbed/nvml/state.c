@@ -49,7 +49,8 @@ static void parse_instances(instances_t *instances, char *text) {
 static void parse_gpu(gpu_t *gpu, char *fields) {
     const struct { const char *field; answer_t *answer; } numbers[] = {
         {"recovery", &gpu->recovery}, {"ecc", &gpu->ecc}, {"pending", &gpu->pending},
-        {"failed", &gpu->failed}, {"active", &gpu->active}, {"links", &gpu->links},
+        {"failed", &gpu->failed}, {"retiring", &gpu->retiring}, {"retired1", &gpu->retired1},
+        {"retired2", &gpu->retired2}, {"active", &gpu->active}, {"links", &gpu->links},
         {"minor", &gpu->minor}, {"arch", &gpu->architecture}, {"remote", &gpu->remote},
         {"fabric", &gpu->fabric}, {"virtual", &gpu->virtualization},
         {"persistence", &gpu->persistence}, {"mig", &gpu->mig}, {"create", &gpu->create},

@@ -8,6 +8,9 @@
  *   init 0                      what nvmlInitWithFlags returns (9: driver not loaded)
  *   hang nvmlDeviceGetCount_v2  this call returns only when the line is gone; may be repeated
  *   gpu uuid=GPU-... pci=0000:53:00 presence=present recovery=0 ecc=0 pending=0 failed=0 active=18 links=18
+ *       retiring=0 retired1=0 retired2=0
+ *                               before Ampere: whether pages wait to be retired, and how many were for
+ *                               single-bit errors and for double-bit errors
  *       pids= graphics=         all on one line; pids of compute processes and of graphics processes
  *       serial= board=          serial numbers of the GPU and of its chassis
  *       minor=0 arch=9          number of /dev/nvidia<minor>; NVML's number of the architecture
@@ -49,7 +52,7 @@ typedef struct {
     char uuid[TEXT];
     unsigned domain, bus, device;
     enum { PRESENT, MISSING, LOST } presence;
-    answer_t recovery, ecc, pending, failed, active, links;
+    answer_t recovery, ecc, pending, failed, retiring, retired1, retired2, active, links;
     answer_t minor, architecture, remote, fabric, virtualization, persistence, mig, create;
     char serial[TEXT], board[TEXT];
     processes_t compute, graphics;
