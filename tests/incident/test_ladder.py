@@ -118,6 +118,14 @@ def test_the_ladder_escalates_only_on_proof(acts, expected):
     assert words(next_step(acted("reset", *acts), LATER)) == expected
 
 
+def test_an_empty_gpu_is_not_an_empty_node():
+    subject = acted("reset", ("reset_gpu", False))
+    subject.examined, subject.drained = Examined(evidence="sha256:abc", pods=()), DrainScope.GPU
+    step = next_step(subject, LATER)
+    assert isinstance(step, Drain)
+    assert step.pods is None
+
+
 @pytest.mark.parametrize(
     ("ladder", "first"),
     [("reset", "reset_gpu 1"), ("reboot", "reboot 1"), ("replace", "replace 1"), ("block", "AskOperator")],
