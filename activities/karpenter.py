@@ -6,12 +6,11 @@ kubernetes-sigs/karpenter v1.15.0, pkg/apis/v1 (labels.go, taints.go, nodeclaim_
 
 from gpu_runbooks.activities.kubernetes import Object
 from gpu_runbooks.activities.listing import objects_in
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 
 NODE_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 NODE_POOLS = "/apis/karpenter.sh/v1/nodepools"
 
-NODE_POOL_LABEL = "karpenter.sh/nodepool"
-"""On a NodeClaim and its Node, unless the NodeClaim stands alone."""
 
 REGISTERED_LABEL = "karpenter.sh/registered"
 INITIALIZED_LABEL = "karpenter.sh/initialized"

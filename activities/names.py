@@ -31,6 +31,9 @@ CHECKPOINTED_ANNOTATION = f"{PREFIX}/checkpointed"
 HEALTHY_CONDITION = f"{PREFIX}/GPUHealthy"
 """The Node condition that the node agent owns."""
 
+NODE_POOL_LABEL = "karpenter.sh/nodepool"
+"""On Karpenter's Nodes and NodeClaims: the NodePool that launched them."""
+
 GPU_RESOURCE = "nvidia.com/gpu"
 EFA_RESOURCE = "vpc.amazonaws.com/efa"
 

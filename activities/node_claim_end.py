@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from gpu_runbooks.activities.karpenter import (
     INITIALIZED_LABEL,
     NODE_CLAIMS,
-    NODE_POOL_LABEL,
     NODE_POOLS,
     condition_of,
     is_going,
@@ -19,6 +18,7 @@ from gpu_runbooks.activities.karpenter import (
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from gpu_runbooks.activities.listing import objects_in
 from gpu_runbooks.activities.model.repair import AwaitNodeClaim, NodeClaimGone
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from gpu_runbooks.activities.nodes import NODES
 from gpu_runbooks.activities.waiting import wait_for
 

@@ -13,7 +13,6 @@ from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.heartbeat import Beat
 from gpu_runbooks.activities.karpenter import (
     NODE_CLAIMS,
-    NODE_POOL_LABEL,
     NODE_POOLS,
     condition_of,
     is_going,
@@ -30,6 +29,7 @@ from gpu_runbooks.activities.model.repair import (
     NodeClaimDeleted,
     NodeClaimGone,
 )
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from gpu_runbooks.activities.node_claim_end import proof_of_end
 from gpu_runbooks.activities.nodes import NODES, observe, require_same_machine
 from gpu_runbooks.activities.waiting import seconds_until
@@ -46,8 +46,8 @@ async def delete_node_claim(kubernetes: Kubernetes, request: DeleteNodeClaim, be
 
     Raises NOT_SENT where the look at the node is too old, NO_OWNER for a node without a NodeClaim, BAD_INPUT
     where NodeClaims and Node contradict each other, NODE_CHANGED for another machine, NOT_BLOCKED where our
-    block does not stand, NO_CAPACITY where nothing would come in its place, PROTECTED where the budgets do
-    not permit it by the deadline; `KubernetesError`.
+    block does not stand, NO_CAPACITY where nothing would come in its place, NOT_SENT also where the budgets
+    do not permit it by the deadline, and where the node booted since the look; `KubernetesError`.
     """
     if datetime.now(UTC) > request.not_after:
         raise errors.refusal(
@@ -69,7 +69,7 @@ async def delete_node_claim(kubernetes: Kubernetes, request: DeleteNodeClaim, be
         left = seconds_until(request.deadline)
         if left <= 0:
             raise errors.refusal(
-                errors.PROTECTED,
+                errors.NOT_SENT,
                 f"Karpenter's own limit forbids to replace node {request.identity.name}: {held_by}. Nothing "
                 "was deleted. Wait until it permits it, or change the budget, and ask again",
             )
@@ -145,8 +145,15 @@ def _require_agreement(claim: Object, node: Object | None, identity: NodeIdentit
 
 
 def _require_block(node: Object | None, request: DeleteNodeClaim) -> None:
-    """A Node that is gone has no pods: the machine goes by its NodeClaim alone."""
-    if node is not None and not observe(node, request.incident).blocked:
+    """The look that permits the act still holds. A Node that is gone has no pods: its NodeClaim may go."""
+    if node is None:
+        return
+    seen = observe(node, request.incident, request.run_id)
+    if seen.identity is not None and seen.identity.boot_id != request.identity.boot_id:
+        raise errors.refusal(
+            errors.NOT_SENT, f"nothing was deleted: node {request.identity.name} booted since the look at it"
+        )
+    if not seen.blocked:
         raise errors.refusal(
             errors.NOT_BLOCKED,
             f"the block of {request.incident} does not stand on node {request.identity.name} any more: "

@@ -85,7 +85,7 @@ def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None
 def is_candidate(node: Object, request: ClaimReplacement) -> bool:
     """A Node of another machine, made since the launch, that is nobody else's.
 
-    In the place of an EC2 instance comes an EC2 instance.
+    In the place of an EC2 instance comes an EC2 instance, of the same group where the group is known.
     """
     metadata, machine = node["metadata"], identity_of(node)
     created = datetime.fromisoformat(metadata["creationTimestamp"])
@@ -94,6 +94,8 @@ def is_candidate(node: Object, request: ClaimReplacement) -> bool:
     if not machine.provider_id or machine.provider_id == request.replaced.provider_id:
         return False
     if bool(machine.instance_id) != bool(request.replaced.instance_id):
+        return False
+    if request.instances and machine.instance_id not in request.instances:
         return False
     try:
         marker = marker_of(node)

@@ -27,6 +27,9 @@ from gpu_runbooks.activities.model.repair import (
 )
 from gpu_runbooks.activities.waiting import seconds_until
 
+MOST_INSTANCES = 500
+"""Of one group, that an answer names: a payload holds 16 KiB."""
+
 SEEN_GOING = "seen going"
 """Heartbeat detail: an attempt saw the old instance shutting down, so an id that EC2 forgets is gone."""
 
@@ -45,7 +48,8 @@ async def await_successor(aws: Aws, request: AwaitSuccessor) -> SuccessorComing:
             state = f"is marked {group.status!r}" if group else "does not exist any more"
             return _lost(f"group {request.group} {state}")
         if group.present(without=request.replaced) >= request.desired_capacity:
-            return SuccessorComing(coming=True)
+            others = sorted(group.members.keys() - {request.replaced})
+            return SuccessorComing(coming=True, instances=others if len(others) <= MOST_INSTANCES else ())
         launches = await recent_launches(aws, group.name)
         if slot_free is None and await _state_of(aws, request.replaced) in {"terminated", ""}:
             slot_free = datetime.now(UTC) + SLOT_RETURNS

@@ -4,7 +4,7 @@ Karpenter's machines go by their NodeClaim, those of an Auto Scaling group by th
 refused by the cloud worker, with the reason.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
@@ -28,7 +28,7 @@ from gpu_runbooks.activities.model.repair import (
     SuccessorComing,
     SuccessorLaunched,
 )
-from gpu_runbooks.activities.names import CLOUD_QUEUE
+from gpu_runbooks.activities.names import CLOUD_QUEUE, NODE_POOL_LABEL
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
@@ -36,6 +36,9 @@ from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REPLACE_SOON, until
 from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
+
+BUDGETS_LIMIT = timedelta(minutes=10)
+"""How long Karpenter's budgets are waited for before the incident looks at its own slot and orders again."""
 
 AWS_UNSURE = frozenset({AWS, NOT_VERIFIED})
 """AWS was throttled or away, or does not show yet what it was asked for."""
@@ -79,15 +82,20 @@ async def _by_node_claim(incident: Incident, started: datetime, deadline: dateti
         why = f"{text}; pool {deleted.node_pool or 'none'} launches another when pods need one"
         incident.end(Outcome.REPLACED, why)
         return Proof(proven=True, text=why)
-    claimed = await _claim(incident, old, incident.terminated, deadline)
+    claimed = await _claim(incident, old, deadline, node_pool=deleted.node_pool)
     if not claimed.proven or claimed.identity is None:
         return Proof(proven=False, text=f"{text}, but {claimed.message}")
     return Proof(proven=True, text=f"{text}, {claimed.identity.name} came for it", target=claimed.identity)
 
 
 async def _delete_node_claim(incident: Incident, deadline: datetime) -> NodeClaimDeleted:
-    """Asked for again, this reads the state first: one that is going already is success."""
+    """Asked for again, this reads the state first: one that is going already is success.
+
+    Raises `NotSentError` where Karpenter's budgets do not permit it yet: the incident looks at its own slot,
+    block and orders again before it goes on waiting for them.
+    """
     old, now = incident.target, workflow.now()
+    soon = min(deadline, now + BUDGETS_LIMIT)
     incident.terminating = True
     try:
         deleted: NodeClaimDeleted = await workflow.execute_activity_method(
@@ -95,12 +103,13 @@ async def _delete_node_claim(incident: Incident, deadline: datetime) -> NodeClai
             DeleteNodeClaim(
                 identity=old,
                 incident=incident.workflow_id,
+                run_id=incident.run_id,
                 reason=incident.why(),
                 not_after=now + LOOK_HOLDS,
-                deadline=deadline,
+                deadline=soon,
             ),
             summary=f"delete the NodeClaim of {old.name} when Karpenter's budgets permit it",
-            **until(deadline, now),
+            **until(soon, now),
         )
     except ActivityError as error:
         if is_cancelled_exception(error) or not (was_never_sent(error) or had_no_answer(error)):
@@ -121,8 +130,8 @@ async def _by_group(incident: Incident, started: datetime, deadline: datetime) -
                 raise NotSentError("the node changed while its successor was launched")
         incident.requested = await _terminate(incident, launched)
     requested, incident.gone = incident.requested, True
-    await _see_it_coming(requested, deadline)
-    claimed = await _claim(incident, old, incident.terminated, deadline)
+    coming = await _see_it_coming(requested, deadline)
+    claimed = await _claim(incident, old, deadline, instances=coming.instances)
     if not claimed.proven or claimed.identity is None:
         return Proof(proven=False, text=f"{old.instance_id} was terminated, but {claimed.message}")
     new = claimed.identity
@@ -200,7 +209,7 @@ async def _terminate(incident: Incident, launched: SuccessorLaunched | None) -> 
     return requested
 
 
-async def _see_it_coming(requested: ReplaceRequested, deadline: datetime) -> None:
+async def _see_it_coming(requested: ReplaceRequested, deadline: datetime) -> SuccessorComing:
     """Wait until the group has launched the successor. Raises `CapacityLostError` where it cannot."""
     coming: SuccessorComing = await workflow.execute_activity_method(
         CloudActivities.await_successor,
@@ -217,21 +226,30 @@ async def _see_it_coming(requested: ReplaceRequested, deadline: datetime) -> Non
     )
     if coming.capacity_lost:
         raise CapacityLostError(f"{requested.instance_id} was terminated, but {coming.message}")
+    return coming
 
 
 async def _claim(
-    incident: Incident, old: NodeIdentity, started: datetime, deadline: datetime
+    incident: Incident,
+    old: NodeIdentity,
+    deadline: datetime,
+    *,
+    instances: tuple[str, ...] = (),
+    node_pool: str = "",
 ) -> ReplacementProof:
+    """Claim the Node of the successor: of the same owner, or a stranger's node of the pool would be taken."""
+    of_owner = {NODE_POOL_LABEL: node_pool} if node_pool else {}
     claimed: ReplacementProof = await workflow.execute_activity_method(
         ClusterActivities.claim_replacement,
         ClaimReplacement(
             replaced=old,
-            pool_selector=incident.plan.pool_selector,
+            pool_selector=incident.plan.pool_selector | of_owner,
             incident=incident.workflow_id,
             run_id=incident.run_id,
             rule=incident.plan.treatment.rule,
             reason=f"replacement of {old.instance_id or old.name}, not validated yet",
-            launched_after=started,
+            launched_after=incident.terminated or workflow.now(),
+            instances=instances,
             deadline=deadline,
         ),
         summary=f"wait for the node that replaces {old.name}, claim and block it",

@@ -91,6 +91,8 @@ class ClaimReplacement(Wire):
     run_id: str
     rule: str
     reason: str
+    instances: tuple[str, ...] = ()
+    """Instance ids that the owner of the replaced one has; empty for any new machine of the pool."""
     launched_after: datetime
     deadline: datetime
 
@@ -174,6 +176,8 @@ class AwaitSuccessor(Wire):
 class SuccessorComing(Wire):
     coming: bool
     """The group is complete again, with an instance that EC2 has launched; its Node is still to join."""
+    instances: tuple[str, ...] = ()
+    """Ids of the group's other instances, of which one is the successor; empty where they are too many."""
     capacity_lost: bool = False
     """The group cannot launch another, and only a person or better times change that."""
     message: str = ""
@@ -203,6 +207,8 @@ class DeleteNodeClaim(Wire):
 
     identity: NodeIdentity
     incident: str
+    run_id: str
+    """First run id: a block of an earlier run permits nothing."""
     reason: str
     not_after: datetime
     """As for a reboot."""

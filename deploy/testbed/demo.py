@@ -180,7 +180,7 @@ def _print_how_to_go_on(testbed: Testbed, console: Console, node: str) -> None:
     console.print("Start a runbook by hand on a healthy node:", highlight=False)
     given = f'{{"node": "{node}", "reason": "try it", "operator": "{os.environ.get("USER", "me")}"}}'
     console.print(
-        f"  temporal workflow start --address {testbed.temporal.address} --type NodeRemediation --fail-existing "
+        f"  temporal workflow start --address {testbed.temporal.address} --type NodeRemediation "
         "--task-queue remediation --fail-existing "
         f"--workflow-id node/{CLUSTER}/{node} --input '{given}'",
         highlight=False,

@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOL_LABEL, NODE_POOLS
+from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOLS
 from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from testbed.build import path_of
 from testbed.control_plane import ControlPlane
 from testbed.nodes import GPU_INSTANCE_TYPE, POOL_LABEL, ZONE

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cloud.conftest import GROUP, Wire, replacement_of, set_state, soon
+from cloud.conftest import GROUP, Wire, members, replacement_of, set_state, soon
 from cloud.scaling import NO_P5, change_group, failed, leave_out, show_activities
 from temporalio.exceptions import ApplicationError
 
@@ -51,6 +51,7 @@ async def test_a_complete_group_has_launched_its_successor(aws: Aws, fleet: list
     answer = await successor.await_successor(aws, waiting_for(fleet[0]))
 
     assert (answer.coming, answer.capacity_lost) == (True, False)
+    assert set(answer.instances) == set(members(aws)) - {fleet[0].instance_id}
 
 
 async def test_a_group_without_capacity_is_told_at_once(aws: Aws, wire: Wire, node: NodeIdentity) -> None:

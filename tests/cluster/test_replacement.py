@@ -48,6 +48,16 @@ def claim(pool, incident, seconds=30, **changes):
     return ClaimReplacement(**(fields | changes))
 
 
+async def test_a_node_of_another_group_is_nobodys_successor(kubernetes, make_node, pool):
+    """Pools hold nodes of several groups: one that another group launched meanwhile is not ours to block."""
+    machine = identity_of(await make_node(pool=pool))
+    mine = claim(pool, "node/test/a", seconds=2, launched_after=datetime.now(UTC) - timedelta(minutes=1))
+    strangers = mine.model_copy(update={"instances": ("i-00000000000000009",)})
+    assert not (await claim_replacement(kubernetes, strangers)).proven
+    proof = await claim_replacement(kubernetes, mine.model_copy(update={"instances": (machine.instance_id,)}))
+    assert proof.identity == machine
+
+
 async def test_new_node_is_claimed_blocked_and_ready(admin, kubernetes, make_node, pool):
     claiming = asyncio.create_task(claim_replacement(kubernetes, claim(pool, "node/test/a")))
     name = (await make_node(pool=pool))["metadata"]["name"]

@@ -136,15 +136,35 @@ async def test_each_act_can_be_ordered_by_itself(skipping, workers, runbook, act
         assert (await slots(skipping.client))["holders"] == []
 
 
-@pytest.mark.parametrize("gpu", ["GPU-1", "0000:4C:00", None])
+@pytest.mark.parametrize("gpu", ["GPU-1", None])
 async def test_one_gpu_or_all_can_be_reset_by_hand(skipping, workers, gpu):
     world = World(alone=True)
     async with workers(skipping.client, world):
         await (await start(skipping.client, "ResetGpu", **({"gpu": gpu} if gpu else {}))).result()
     (reset,) = world.reset_requests
-    named = (reset.gpu_uuid, reset.gpu_pci_address)
-    # The agent does not see the GPU at that address, so nobody knows that it can be reset alone.
-    assert named == (("GPU-1", None) if gpu == "GPU-1" else (None, None))
+    assert (reset.gpu_uuid, reset.gpu_pci_address) == (gpu, None)
+
+
+async def test_for_a_gpu_that_nobody_sees_no_other_one_is_reset(skipping, workers):
+    world = World(alone=True)
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "ResetGpu", gpu="0000:4C:00")
+            await a_person_is_asked(handle)
+            assert "does not see 0000:4c:00" in (await status(handle)).question
+            assert world.acts == ["block"]
+            await handle.execute_update("abort", WORD)
+            await handle.result()
+
+
+async def test_a_repair_ordered_for_a_held_node_leaves_it_held(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        await (await start(skipping.client, "DrainNode")).result()
+        assert (await (await start(skipping.client, "RebootNode")).result()).outcome == "validated"
+        assert world.marker.held
+        assert (await (await start(skipping.client, "ReplaceNode")).result()).outcome == "replaced"
+    assert world.marker is None  # the successor never was in anybody's hands
 
 
 @pytest.mark.parametrize("gpu", ["all", "GPU-1 --force", "4c:00", 3])

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from cluster.conftest import soon, until
 
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOL_LABEL, condition_of
+from gpu_runbooks.activities.karpenter import NODE_CLAIMS, condition_of
 from gpu_runbooks.activities.kubernetes import Kubernetes, Object
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import AwaitNodeClaim, DeleteNodeClaim, NodeClaimDeleted
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from gpu_runbooks.activities.nodes import NODES
 from testbed.control_plane import ControlPlane
 from testbed.karpenter import TOLERATIONS, Karpenter
@@ -24,6 +25,7 @@ def delete_request(identity: NodeIdentity, seconds: float = 0, **changes: Any) -
     fields = {
         "identity": identity,
         "incident": f"node/test/{identity.name}",
+        "run_id": "run-1",
         "reason": "the GPU fell off the bus",
         "not_after": soon(30),
         "deadline": soon(seconds),

@@ -11,9 +11,10 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOL_LABEL, NODE_POOLS, is_going
+from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOLS, is_going
 from gpu_runbooks.activities.karpenter_capacity import EVENTS, NO_CAPACITY, is_named_by
 from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from gpu_runbooks.activities.node_claims import delete_node_claim
 from gpu_runbooks.activities.nodes import identity_of
 from testbed.api_faults import first
@@ -205,7 +206,7 @@ async def test_karpenters_own_word_of_no_capacity_stops_the_next_one(
 async def test_karpenters_budget_is_waited_for(faulty, kubernetes, proxy, karpenter, make_pool, admin):
     pool, old = await a_blocked_node(admin, kubernetes, make_pool, budgets=[{"nodes": "0"}])
     kind, told = await refused(faulty, delete_request(old))
-    assert (kind, proxy.count("DELETE")) == (errors.PROTECTED, 0)
+    assert (kind, proxy.count("DELETE")) == (errors.NOT_SENT, 0)
     assert f"budget 1 of NodePool {pool} (spec.disruption.budgets[0]: nodes 0)" in told
     beats = []
     deleting = asyncio.create_task(delete_node_claim(faulty, delete_request(old, seconds=60), beats.append))
