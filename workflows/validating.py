@@ -10,7 +10,7 @@ from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER, until
 from gpu_runbooks.workflows.proof import Proof
-from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
+from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node, untestable
 
 
 async def validate(incident: Incident, rung: Rung) -> Proof:
@@ -31,6 +31,8 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
     measured = judge_hardware(task.facts, expected, target.boot_id)
     if wrong := failures(measured):
         return Proof(proven=False, text=wrong)
+    if why := untestable(task.facts):
+        return Proof(proven=False, text=why, inconclusive=True)
 
     pod = await workflow.execute_activity_method(
         ClusterActivities.run_test_pod,

@@ -46,8 +46,8 @@ def judge_hardware(
         _equal("EFA devices", facts.efa_interfaces, expected.efa_interfaces),
         _every(facts, "recovery action", lambda gpu: gpu.recovery_action, 0),
         _every(facts, "uncorrected ECC errors", lambda gpu: gpu.ecc_uncorrected, 0),
-        _every(facts, "row remap pending", lambda gpu: gpu.remap_pending, False),
-        _every(facts, "row remap failed", lambda gpu: gpu.remap_failed, False),
+        _every(facts, "row remap pending", lambda gpu: _remap(gpu, gpu.remap_pending), False),
+        _every(facts, "row remap failed", lambda gpu: _remap(gpu, gpu.remap_failed), False),
     ]
     if expected.nvlink:
         checks.append(_every(facts, "NVLinks all active", _all_links_active, True))
@@ -58,6 +58,18 @@ def failures(checks: tuple[Check, ...]) -> str:
     """The checks that failed, in one line; empty when none did."""
     return "; ".join(
         f"{check.name}: {check.seen} instead of {check.wanted}" for check in checks if not check.passed
+    )
+
+
+def untestable(facts: HardwareFacts | None) -> str:
+    """Why the test pod cannot say anything of these GPUs, and what a person can do; empty where it can."""
+    split = [str(gpu.index) for gpu in facts.gpus if gpu.mig_enabled] if facts else []
+    if not split:
+        return ""
+    return (
+        f"MIG is on (GPU {', '.join(split)}): whole GPUs cannot be tested, and the test pod asks for such. "
+        "The measurement found nothing wrong. Test the GPUs by hand, then give the node back "
+        "(`kubectl uncordon`) and answer `retry`; or switch MIG off, and `retry` validates the node"
     )
 
 
@@ -73,6 +85,11 @@ def _every(facts: HardwareFacts, name: str, value: Callable[[GpuFacts], object],
     return Check(
         name, passed=passed, seen=seen or (_words(wanted) if passed else "no GPU"), wanted=_words(wanted)
     )
+
+
+def _remap(gpu: GpuFacts, told: bool | None) -> bool | None:
+    """No driver tells of remaps while there are MIG instances: the recovery action has to do there."""
+    return False if told is None and gpu.mig_enabled else told
 
 
 def _all_links_active(gpu: GpuFacts) -> bool | None:

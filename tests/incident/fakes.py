@@ -101,6 +101,8 @@ class World(ClusterActivities, CloudActivities):
         self.examined: list[ExamineNode] = []
         self.alone: bool | None = None
         """Whether GPU-1 can be reset by itself: then its pods are `holders`."""
+        self.mig = False
+        """Whether MIG is on: then no GPU tells of its row remaps."""
         self.pauses: list[str] = []
         """Outcomes of the coming pauses of the GPU services, `nothing` when used up."""
         self.paused = False
@@ -256,11 +258,11 @@ class World(ClusterActivities, CloudActivities):
             host_processes=0,
             allocated_pod_uids=self.holders,
             reset_alone=self.alone,
-            mig_enabled=False,
+            mig_enabled=self.mig,
             recovery_action=0 if healthy else 2,
             ecc_uncorrected=0,
-            remap_pending=False,
-            remap_failed=False,
+            remap_pending=None if self.mig else False,
+            remap_failed=None if self.mig else False,
             nvlinks=18,
             nvlinks_active=18,
         )

@@ -9,7 +9,7 @@ from gpu_runbooks.activities.model.plan import ExpectedHardware
 from gpu_runbooks.activities.model.slot import SlotRequest
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.slots import Slots, read_request
-from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node
+from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node, untestable
 
 P5 = ExpectedHardware(instance_type="p5.48xlarge", gpus=8, efa_interfaces=32, nvlink=True)
 
@@ -80,6 +80,22 @@ def test_a_healthy_node_passes():
 )
 def test_whatever_is_not_known_to_be_right_is_wrong(measured, named):
     assert named in failures(judge_hardware(measured, P5, "boot"))
+
+
+def test_with_mig_the_remaps_need_not_be_told_and_what_is_told_counts():
+    split = {"mig_enabled": True, "remap_pending": None, "remap_failed": None}
+    assert failures(judge_hardware(facts(gpus=gpus(**split)), P5, "boot")) == ""
+    for told in ({"remap_pending": True}, {"remap_failed": True}, {"recovery_action": 1}):
+        assert failures(judge_hardware(facts(gpus=gpus(**{**split, **told})), P5, "boot"))
+    unknown = {**split, "mig_enabled": None}
+    assert "row remap pending: GPU 3 unknown" in failures(
+        judge_hardware(facts(gpus=gpus(**unknown)), P5, "boot")
+    )
+
+
+def test_whole_gpus_cannot_be_tested_where_mig_is_on():
+    assert untestable(facts(gpus=gpus(mig_enabled=False))) == ""
+    assert untestable(facts(gpus=gpus(mig_enabled=True))).startswith("MIG is on (GPU 3)")
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,21 @@ async def test_a_validation_that_measured_nothing_is_no_reason_for_a_stronger_ac
     assert not {"reboot", "replace"} & set(world.acts)
 
 
+async def test_with_mig_on_a_person_is_asked_and_no_test_pod_runs(skipping, workers):
+    world = World()
+    world.mig = True
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client)
+            await a_person_is_asked(handle)
+            assert "MIG is on" in (await status(handle)).question
+            assert not {"test_pod", "reboot", "replace", "unblock"} & set(world.calls)
+            world.mig = False
+            await handle.execute_update("retry", {"operator": "ana", "reason": "switched MIG off"})
+        assert (await handle.result()).outcome is Outcome.RETURNED
+    assert not {"reboot", "replace"} & set(world.acts)
+
+
 async def test_a_fault_that_comes_while_the_incident_ends_is_not_taken(skipping, workers):
     world = World(pause={"drain": asyncio.Event()})
     async with workers(skipping.client, world):
