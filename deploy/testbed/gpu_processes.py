@@ -1,7 +1,7 @@
 """Processes of a simulated node: those that hold GPUs, and the Fabric Manager.
 
-A simulated node has a `proc` folder of its own, of which `<pid>/cgroup`, `<pid>/comm` and the links of
-`<pid>/fd` are acted out.
+A simulated node has a `proc` folder of its own, of which `<pid>/cgroup`, `<pid>/comm` and the links
+`<pid>/exe` and of `<pid>/fd` are acted out.
 """
 
 import hashlib
@@ -27,10 +27,13 @@ def hold(state: Path, proc: Path, gpu_uuid: str, pod_uid: str | None, command: s
     return pid
 
 
-def open_device(proc: Path, device: str, pod_uid: str | None, command: str) -> int:
-    """Let a process have a device file open, without work on it that NVML would list. Returns its pid."""
+def open_device(proc: Path, device: str, pod_uid: str | None, command: str, program: str = "") -> int:
+    """Let a process have a device file open, without work on it that NVML would list. Returns its pid.
+
+    `program` is what it executes, where that is not as it calls itself.
+    """
     pid = max([FIRST_PID - 1, *(int(process.name) for process in proc.glob("[0-9]*"))]) + 1
-    _start(proc, pid, pod_uid, command)
+    _start(proc, pid, pod_uid, command, program or command)
     (proc / str(pid) / "fd" / "3").symlink_to("/dev/nvidiactl")
     (proc / str(pid) / "fd" / "4").symlink_to(device)
     return pid
@@ -38,7 +41,7 @@ def open_device(proc: Path, device: str, pod_uid: str | None, command: str) -> i
 
 def start_fabric_manager(proc: Path) -> None:
     """Let the Fabric Manager of a node with NVSwitches run. It has the switches open."""
-    _start(proc, FABRIC_MANAGER_PID, None, "nv-fabricmanage")
+    _start(proc, FABRIC_MANAGER_PID, None, "nv-fabricmanager", "nv-fabricmanager")
     (proc / str(FABRIC_MANAGER_PID) / "fd" / "3").symlink_to("/dev/nvidia-nvswitch0")
 
 
@@ -64,10 +67,12 @@ def cgroup_of(pod_uid: str | None) -> str:
     return f"0::/kubepods.slice/kubepods-burstable.slice/{pod}/cri-containerd-{container}.scope\n"
 
 
-def _start(proc: Path, pid: int, pod_uid: str | None, command: str) -> None:
+def _start(proc: Path, pid: int, pod_uid: str | None, command: str, program: str) -> None:
+    """The kernel keeps 15 characters of what a process calls itself."""
     (proc / str(pid) / "fd").mkdir(parents=True)
     (proc / str(pid) / "cgroup").write_text(cgroup_of(pod_uid))
-    (proc / str(pid) / "comm").write_text(f"{command}\n")
+    (proc / str(pid) / "comm").write_text(f"{command[:15]}\n")
+    (proc / str(pid) / "exe").symlink_to(f"/usr/bin/{program}")
 
 
 def _let_go(state: Path, pid: int) -> None:

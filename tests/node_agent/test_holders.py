@@ -112,11 +112,23 @@ def test_what_the_driver_does_not_say_is_a_doubt(nvml, proc):
 
 
 def test_the_fabric_manager_is_no_obstacle_where_it_makes_the_reset_possible(nvml, proc):
-    pid = open_device(proc, "/dev/nvidia3", None, "nv-fabricmanage")
+    pid = open_device(proc, "/dev/nvidia3", None, "nv-fabricmanager")
     assert held(nvml, proc, 3).free
     measured = nvml.measure()
     old = measured.facts.gpus[3].model_copy(update={"reset_alone": False})
     assert f"pid {pid}" in str(hold_on(proc, [(old, measured.devices[3])]))
+
+
+@pytest.mark.parametrize(("pod", "program"), [(None, "python3"), (POD, "nv-fabricmanager")])
+def test_who_only_calls_itself_fabric_manager_is_a_holder(nvml, proc, pod, program):
+    pid = open_device(proc, "/dev/nvidia3", pod, "nv-fabricmanager", program)
+    assert f"pid {pid}" in str(held(nvml, proc, 3))
+
+
+def test_a_fabric_manager_that_cannot_be_looked_at_is_a_holder(nvml, proc):
+    pid = open_device(proc, "/dev/nvidia3", None, "nv-fabricmanager")
+    (proc / str(pid) / "exe").unlink()
+    assert f"pid {pid}" in str(held(nvml, proc, 3))
 
 
 def test_an_nvidia_smi_at_work_is_seen(tmp_path):

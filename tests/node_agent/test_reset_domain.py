@@ -3,10 +3,11 @@
 import pytest
 
 from gpu_runbooks.workers.node_agent.reset_domain import FabricManager, reset_alone
-from testbed.gpu_processes import FABRIC_MANAGER_PID, end_process, start_fabric_manager
+from testbed.gpu_processes import FABRIC_MANAGER_PID, end_process, open_device, start_fabric_manager
 from testbed.gpus import Refuses, change_gpu, change_node
 
 VOLTA, AMPERE, HOPPER, BLACKWELL = 5, 7, 9, 10
+POD = "0f7a3c52-9d7e-4a52-8a3b-0d7c5f1b2e64"
 NOT_SUPPORTED, UNKNOWN = Refuses(3), Refuses(999)
 
 
@@ -63,6 +64,28 @@ def test_it_follows_the_fabric_manager(nvml, state, proc):
     end_process(state, proc, FABRIC_MANAGER_PID)
     assert nvml.measure().facts.gpus[0].reset_alone is False
     start_fabric_manager(proc)
+    assert nvml.measure().facts.gpus[0].reset_alone is True
+
+
+@pytest.mark.parametrize(("pod", "program"), [(None, "python3"), (POD, "nv-fabricmanager")])
+def test_who_only_calls_itself_fabric_manager_is_none(nvml, state, proc, pod, program):
+    end_process(state, proc, FABRIC_MANAGER_PID)
+    open_device(proc, "/dev/null", pod, "nv-fabricmanager", program)
+    assert nvml.measure().facts.gpus[0].reset_alone is False
+
+
+def test_a_fabric_manager_whose_program_was_upgraded_is_still_one(proc):
+    program = proc / str(FABRIC_MANAGER_PID) / "exe"
+    program.unlink()
+    program.symlink_to("/usr/bin/nv-fabricmanager (deleted)")
+    assert FabricManager(proc).runs() is True
+
+
+def test_a_fabric_manager_that_cannot_be_looked_at_leaves_it_open(nvml, proc):
+    assert nvml.measure().facts.gpus[0].reset_alone is True
+    (proc / str(FABRIC_MANAGER_PID) / "exe").unlink()
+    assert nvml.measure().facts.gpus[0].reset_alone is None
+    open_device(proc, "/dev/null", None, "nv-fabricmanager")
     assert nvml.measure().facts.gpus[0].reset_alone is True
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_runbooks.activities.model.node_task import GpuFacts
-from gpu_runbooks.workers.node_agent import reset_domain
 from gpu_runbooks.workers.node_agent.device import Device
 from gpu_runbooks.workers.node_agent.device_handles import Handles, open_handles
 from gpu_runbooks.workers.node_agent.pod_cgroups import pod_uid
+from gpu_runbooks.workers.node_agent.reset_domain import is_fabric_manager
 from gpu_runbooks.workers.node_agent.verdict import name
 
 MOST_NAMED = 8
@@ -55,7 +55,7 @@ def hold_on(proc: Path, gpus: Iterable[tuple[GpuFacts, Device]]) -> Hold:
             doubts.append(f"the driver does not say which device file is that of {name(gpu)}")
         opened = frozenset() if device.minor is None else handles.pids.get(device.minor, frozenset())
         pids = sorted((device.pids or frozenset()) | opened)
-        holders = [holder for holder in (_holder(proc, pid) for pid in pids) if not _is_harmless(holder, gpu)]
+        holders = [_holder(proc, pid) for pid in pids if not _is_harmless(proc, pid, gpu)]
         if holders:
             named = ", ".join(map(str, holders[:MOST_NAMED]))
             more = f" and {len(holders) - MOST_NAMED} more" if len(holders) > MOST_NAMED else ""
@@ -77,9 +77,9 @@ def _doubts_of(handles: Handles) -> list[str]:
     return doubts
 
 
-def _is_harmless(holder: Holder, gpu: GpuFacts) -> bool:
+def _is_harmless(proc: Path, pid: int, gpu: GpuFacts) -> bool:
     """The Fabric Manager has to run where it makes the reset of one GPU possible."""
-    return holder.command == reset_domain.COMMAND and gpu.reset_alone is True
+    return gpu.reset_alone is True and is_fabric_manager(proc, str(pid)) is True
 
 
 def _holder(proc: Path, pid: int) -> Holder:

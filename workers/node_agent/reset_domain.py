@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pynvml
 
+from gpu_runbooks.workers.node_agent.pod_cgroups import pod_uid
+
 COMMAND = "nv-fabricmanage"
 """Of the Fabric Manager, cut by the kernel to 15 characters."""
+
+EXECUTABLE = "nv-fabricmanager"
 
 
 def reset_alone(
@@ -32,6 +36,24 @@ def reset_alone(
     return fabric_manager if switched else True
 
 
+def is_fabric_manager(proc: Path, pid: str) -> bool | None:
+    """Whether a process is the Fabric Manager. None where it says so and cannot be looked at.
+
+    A process names itself as it likes. The kernel says what it executes and in which cgroup: one of a pod
+    may have a program of any name, so it is not believed. A process that has ended is none.
+    """
+    process = proc / pid
+    try:
+        if (process / "comm").read_text(errors="replace").strip() != COMMAND:
+            return False
+        executable = (process / "exe").readlink().name.removesuffix(" (deleted)")
+        return executable == EXECUTABLE and pod_uid((process / "cgroup").read_text(errors="replace")) is None
+    except (FileNotFoundError, ProcessLookupError):
+        return None if process.exists() else False
+    except OSError:
+        return None
+
+
 class FabricManager:
     """The Fabric Manager of this machine, by its process: NVML does not tell whether it runs."""
 
@@ -40,18 +62,15 @@ class FabricManager:
         self._pid: str | None = None
 
     def runs(self) -> bool | None:
-        """Whether it runs; None where the processes cannot be listed. The known one is looked at first."""
-        if self._pid is not None and self._is_one(self._pid):
+        """Whether it runs; None where the processes do not tell. The known one is looked at first."""
+        if self._pid is not None and is_fabric_manager(self._proc, self._pid):
             return True
         try:
             pids = [process.name for process in self._proc.iterdir() if process.name.isdigit()]
         except OSError:
             return None
-        self._pid = next(filter(self._is_one, pids), None)
-        return self._pid is not None
-
-    def _is_one(self, pid: str) -> bool:
-        try:
-            return (self._proc / pid / "comm").read_text(errors="replace").strip() == COMMAND
-        except OSError:
-            return False
+        told = {pid: is_fabric_manager(self._proc, pid) for pid in pids}
+        self._pid = next((pid for pid in pids if told[pid]), None)
+        if self._pid is not None:
+            return True
+        return None if None in told.values() else False
