@@ -15,7 +15,7 @@ from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type
-from gpu_runbooks.workflows.holders import pods_of, reset_alone, sees
+from gpu_runbooks.workflows.holders import one_gpu, pods_of, reset_alone, sees
 from gpu_runbooks.workflows.incident import REPAIRS, DrainScope, Examined, Incident
 from gpu_runbooks.workflows.ladder import Examine
 from gpu_runbooks.workflows.options import TEMPORAL, until
@@ -44,15 +44,22 @@ async def examine(incident: Incident, step: Examine) -> None:
     kept = in_words(seen.evidence)
     for part in seen.missing:
         incident.note(workflow.now(), f"evidence without {part}")
-    if seen.other_repairer and step.repair.name not in incident.ordered:
+    insisted = step.repair.name in incident.insisted
+    if seen.other_repairer and not insisted:
         incident.question, incident.unanswered = seen.other_repairer, True
         return
-    if not seen.evidence.location and incident.plan.repair.without_evidence == "stop":
+    if not seen.evidence.location and incident.plan.repair.without_evidence == "stop" and not insisted:
         incident.question, incident.unanswered = f"the evidence is not kept, as policy demands: {kept}", True
         return
-    gpu = incident.faulty_gpu()
+    gpu = one_gpu(seen.facts, incident.faulty_gpus()) if incident.names_only_gpus() else (None, None)
     unseen = gpu != (None, None) and not sees(seen.facts, gpu)
     if incident.all_gpus or (not unseen and reset_alone(seen.facts, gpu) is False):
+        if incident.runbook is Runbook.RESET and gpu != (None, None) and not insisted:
+            alone = (
+                f"{gpu[0] or gpu[1]} cannot be reset by itself: all GPUs would be, behind a drain of the node"
+            )
+            incident.question = f"{alone}. Say escalate_to reset_gpu, or abort"
+            return
         gpu = (None, None)
     examined = Examined(evidence=kept, gpu=gpu, pods=pods_of(seen.facts, gpu))
     incident.agent_silent = seen.agent_silent
@@ -108,8 +115,7 @@ async def _recall(incident: Incident, suspect: ledger.Suspect) -> None:
     )
     incident.recalled = True
     incident.begin_at = ledger.floor(history, suspect, repeats, now)
-    reasons = {rung: ledger.cap_reached(history, suspect, rung, repeats, now) for rung in REPAIRS}
-    incident.capped = {rung: reason for rung, reason in reasons.items() if reason}
+    incident.done_before = {rung: ledger.done(history, suspect, rung, repeats, now) for rung in REPAIRS}
     for said in (
         ledger.floor_reason(history, suspect, repeats, now),
         ledger.unknown_past(history, repeats, now),

@@ -1,6 +1,6 @@
 """Which pods hold the GPUs that faults name: from the agent's measurement, never guessed. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
@@ -34,6 +34,21 @@ def pods_holding(facts: HardwareFacts | None, faults: Iterable[Fault]) -> tuple[
             f"{len(found)} pods hold the GPUs: more than a restart ends, drain the node"
         )
     return tuple(found)
+
+
+def one_gpu(
+    facts: HardwareFacts | None, gpus: Sequence[tuple[str | None, str | None]]
+) -> tuple[str | None, str | None]:
+    """The GPU that all these are, each by UUID or PCI address; nothing for several.
+
+    An exporter names a GPU by one, a log by the other: only what was measured tells that they are the same.
+    """
+    if len(gpus) == 1 or facts is None:
+        return gpus[0] if len(gpus) == 1 else (None, None)
+    found = [_find(facts, *gpu) for gpu in gpus]
+    first = found[0] if found else None
+    same = first is not None and all(gpu is not None and gpu.index == first.index for gpu in found)
+    return (first.uuid, first.pci_address) if first is not None and same else (None, None)
 
 
 def sees(facts: HardwareFacts | None, gpu: tuple[str | None, str | None]) -> bool:

@@ -16,6 +16,7 @@ from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Trea
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
 from gpu_runbooks.activities.recorded_repairs import indexed
 from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
+from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 
 REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
@@ -34,7 +35,11 @@ BLOCKS = 2
 KEPT_FAULTS = 10
 """Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
 
-LONGEST_PROOF = 500
+LONGEST_NOTE, KEPT_NOTES = 250, 20
+LONGEST_SUMMARY = 200
+"""Characters of a fault's summary: ten faults are kept."""
+
+LONGEST_PROOF = 400
 """Characters of a proof."""
 
 KEPT_FINGERPRINTS = 100
@@ -132,6 +137,8 @@ class Incident(BaseModel):
     """A fault joined during a repair that does not reach it: proven or not, it does not count."""
     floor: RungName | None = None
     """Nothing milder is tried again: an operator's `escalate_to`, or what a repair showed."""
+    insisted: list[RungName] = []
+    """Of those, what a person ordered by `escalate_to`: nobody is asked again before it."""
     ordered: list[RungName] = []
     """Rungs that a person asked for by name: no question of policy stands before them."""
     granted: dict[RungName, int] = {}
@@ -151,8 +158,8 @@ class Incident(BaseModel):
     """The ledger was asked what was done to this hardware before."""
     begin_at: RungName | None = None
     """By the ledger: milder repairs of the same hardware did not last."""
-    capped: dict[RungName, str] = {}
-    """Repairs that this hardware had too often, with the reason to ask a person."""
+    done_before: dict[RungName, Done] = {}
+    """What this hardware had of each repair within the window, by the ledger."""
     all_gpus: bool = False
     """The faulty GPU cannot be reset by itself."""
     reset_gpu: tuple[str | None, str | None] = (None, None)
@@ -221,12 +228,12 @@ class Incident(BaseModel):
             run_id=run_id,
             opened=now,
             plan=report.plan,
-            faults=[report.fault],
+            faults=[_short(report.fault)],
             fingerprints=[report.fault.fingerprint],
             target=report.plan.identity,
             not_before=report.fault.first_seen + report.plan.treatment.toleration,
             block_rules=[report.plan.treatment.rule],
-            workload_faults=[report.fault] if restarts_workload(report.plan.treatment) else [],
+            workload_faults=[_short(report.fault)] if restarts_workload(report.plan.treatment) else [],
             # Whoever gives a node back, or wants it tested, asks for no repair: validation decides.
             repaired=now if runbook in {Runbook.RETURN, Runbook.VALIDATE} else None,
             pods_stay=runbook is Runbook.VALIDATE,
@@ -240,7 +247,7 @@ class Incident(BaseModel):
         The most severe treatment decides. Evidence newer than the last proven repair refutes it: the ladder
         goes on. Older evidence is explained by that repair and is only recorded.
         """
-        fault = report.fault
+        fault = _short(report.fault)
         if fault.fingerprint in self.fingerprints:
             return
         self.faults = as_many_as_fit([*self.faults, fault])
@@ -319,15 +326,18 @@ class Incident(BaseModel):
         ]
         return list(dict.fromkeys(named))
 
+    def names_only_gpus(self) -> bool:
+        """Whether no fault is of the node as a whole."""
+        return all(fault.entity.kind == "gpu" for fault in self.faults)
+
     def faulty_gpu(self) -> tuple[str | None, str | None]:
         """The one GPU that all faults name; nothing for several, or where one is of the node."""
         named = self.faulty_gpus()
-        of_node = any(fault.entity.kind != "gpu" for fault in self.faults)
-        return (None, None) if of_node or len(named) != 1 else named[0]
+        return named[0] if self.names_only_gpus() and len(named) == 1 else (None, None)
 
     def note(self, now: datetime, text: str) -> None:
         """Record a line for the auditor; the oldest are dropped, they stay in the history."""
-        self.notes = [*self.notes, Note(at=now, text=text[:300])][-30:]
+        self.notes = [*self.notes, Note(at=now, text=text[:LONGEST_NOTE])][-KEPT_NOTES:]
 
     def refute_repair(self) -> None:
         """Whatever was repaired is not: nothing may return on its account."""
@@ -389,6 +399,10 @@ class Incident(BaseModel):
     def attempts(self, rung: RungName) -> int:
         """Attempts at a rung so far."""
         return sum(act.rung is rung for act in self.acts)
+
+
+def _short(fault: Fault) -> Fault:
+    return fault.model_copy(update={"summary": fault.summary[:LONGEST_SUMMARY]})
 
 
 def as_many_as_fit(faults: list[Fault]) -> list[Fault]:

@@ -12,6 +12,7 @@ from gpu_runbooks.workflows.incident import (
     restarts_workload,
     severity,
 )
+from gpu_runbooks.workflows.ledger import cap_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 
 REGISTERS_WITHIN = timedelta(minutes=5)
@@ -195,7 +196,8 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
 
 def _question(incident: Incident, repair: Rung) -> str:
     """Why policy wants a person's word before this repair; empty where it does not."""
-    if reason := incident.capped.get(repair.name):
+    before, own = incident.done_before.get(repair.name), incident.attempts(repair.name)
+    if before and (reason := cap_reached(repair.name, before, own, incident.plan.repair.repeats)):
         return reason
     if repair.name is RungName.REPLACE and incident.plan.repair.replace == "ask":
         return "policy asks before an instance is replaced: say escalate_to replace, or abort"

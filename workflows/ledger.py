@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from gpu_runbooks.activities.model.ledger import HardwareHistory, PastRepair, RecallHardware
 from gpu_runbooks.activities.model.node import NodeIdentity
@@ -39,6 +40,14 @@ class Suspect:
     """Instance, all its GPUs and their boards: what a reboot or a replacement is done to."""
     faulty: tuple[str, ...]
     """The GPUs that the faults name. For a fault of the node: the instance and its boards."""
+
+
+class Done(NamedTuple):
+    """What earlier incidents did of one repair."""
+
+    times: int
+    where: str
+    """When and in which incidents, in words."""
 
 
 def machine_names(identity: NodeIdentity, facts: HardwareFacts | None) -> tuple[str, ...]:
@@ -112,30 +121,31 @@ def floor_reason(history: HardwareHistory, hardware: Suspect, policy: RepeatPoli
     )
 
 
-def cap_reached(
-    history: HardwareHistory,
-    hardware: Suspect,
-    rung: RungName,
-    policy: RepeatPolicy,
-    now: datetime,
-    own: Sequence[PastRepair] = (),
-) -> str:
-    """Why a person has to decide before this repair; empty where it may be done.
-
-    `own` are the repairs of the incident that asks. Resets of all GPUs of a machine count together.
-    """
-    cap = cap_of(policy, rung)
-    done = [
+def done(
+    history: HardwareHistory, hardware: Suspect, rung: RungName, policy: RepeatPolicy, now: datetime
+) -> Done:
+    """What was done of one repair to this hardware. Resets of all GPUs of a machine count together."""
+    repairs = [
         repair
-        for repair in _recent((*own, *history.repairs), policy, now)
+        for repair in _recent(history.repairs, policy, now)
         if repair.rung is rung and _share(repair.hardware, hardware.machine)
     ]
-    if cap is None or len(done) < cap:
+    return Done(len(repairs), _in_words(repairs))
+
+
+def cap_reached(rung: RungName, before: Done, own: int, policy: RepeatPolicy) -> str:
+    """Why a person has to decide before this repair; empty where it may be done.
+
+    `own` are the attempts of the incident that asks.
+    """
+    cap, times = cap_of(policy, rung), before.times + own
+    if cap is None or times < cap:
         return ""
+    where = [before.where] if before.where else []
+    where += [f"{own} in this incident"] if own else []
     return (
-        f"{rung} was done {_times(len(done))} to the same hardware within "
-        f"{window_in_words(policy.window)}, and policy allows {cap}: {_in_words(done)}. "
-        "Once more only by an operator"
+        f"{rung} was done {_times(times)} to the same hardware within {window_in_words(policy.window)}, and "
+        f"policy allows {cap}: {', '.join(where)}. Once more only by an operator"
     )
 
 

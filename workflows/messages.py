@@ -109,6 +109,7 @@ class IncidentMessages:
         incident.refute_repair()
         incident.floor = word.rung
         incident.ordered = list(dict.fromkeys([*incident.ordered, word.rung]))
+        incident.insisted = list(dict.fromkeys([*incident.insisted, word.rung]))
         _grant(incident, word.rung)
         return f"node {incident.target.name}: next rung {word.rung}"
 

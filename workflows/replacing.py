@@ -80,7 +80,8 @@ async def _by_node_claim(incident: Incident, started: datetime, deadline: dateti
     text = f"NodeClaim {deleted.node_claim} and node {old.name} are gone"
     if not gone.successor:
         why = f"{text}; pool {deleted.node_pool or 'none'} launches another when pods need one"
-        incident.end(Outcome.REPLACED, why)
+        if incident.outcome is None:
+            incident.end(Outcome.REPLACED, why)
         return Proof(proven=True, text=why)
     claimed = await _claim(incident, old, deadline, node_pool=deleted.node_pool)
     if not claimed.proven or claimed.identity is None:

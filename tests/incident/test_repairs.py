@@ -158,6 +158,21 @@ async def test_no_reset_is_tried_where_no_agent_could_do_it(skipping, workers):
     assert waits[1] < waits[0]  # it is not waited for as long again
 
 
+async def test_an_order_for_one_gpu_is_not_widened_to_all_without_asking(skipping, workers):
+    from incident.test_manual_runbooks import start as order
+
+    world = World(alone=False)
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await order(skipping.client, "ResetGpu", gpu="GPU-1")
+            await a_person_is_asked(handle)
+            assert "GPU-1 cannot be reset by itself" in (await status(handle)).question
+            assert world.acts == ["block"]
+            await handle.execute_update("escalate_to", {**WORD, "rung": "reset_gpu"})
+            assert (await handle.result()).outcome == "returned"
+    assert world.reset_requests[0].gpu_uuid is None
+
+
 async def test_a_driver_upgrade_defers_the_reset_and_touches_nothing(skipping, workers):
     world = World(pauses=["deferred", "deferred", "paused"])
     result, _ = await climb(skipping, workers, world)

@@ -113,27 +113,32 @@ def test_reason_of_a_floor_says_what_was_done_when_and_where():
     )
 
 
+def reason(repairs, hardware, rung, own=0):
+    before = ledger.done(past(*repairs), hardware, rung, POLICY, NOW)
+    return ledger.cap_reached(rung, before, own, POLICY)
+
+
 @pytest.mark.parametrize(
     ("repairs", "own", "hardware", "rung", "reached"),
     [
-        ([], [], AT_A, REPLACE, False),
-        ([repair(REPLACE, MACHINE)], [], BACK, REPLACE, True),
-        ([repair(REPLACE, MACHINE)], [], OTHER, REPLACE, False),
-        ([repair(REPLACE, MACHINE)], [], BACK, REBOOT, False),
-        ([repair(REBOOT, MACHINE)], [], AT_A, REBOOT, False),
-        ([repair(REBOOT, MACHINE)], [repair(REBOOT, (OLD,), timedelta(minutes=5))], AT_A, REBOOT, True),
-        ([repair(REBOOT, MACHINE)] * 2, [], AT_A, REBOOT, False),
+        ([], 0, AT_A, REPLACE, False),
+        ([repair(REPLACE, MACHINE)], 0, BACK, REPLACE, True),
+        ([repair(REPLACE, MACHINE)], 0, OTHER, REPLACE, False),
+        ([repair(REPLACE, MACHINE)], 0, BACK, REBOOT, False),
+        ([repair(REBOOT, MACHINE)], 0, AT_A, REBOOT, False),
+        ([repair(REBOOT, MACHINE)], 1, AT_A, REBOOT, True),
+        ([repair(REBOOT, MACHINE)] * 2, 0, AT_A, REBOOT, False),
         (
             [repair(RESET, GPU_A), repair(RESET, GPU_B), repair(RESET, GPU_B, timedelta(2))],
-            [],
+            0,
             AT_A,
             RESET,
             True,
         ),
-        ([repair(RESET, GPU_A), repair(RESET, GPU_B)], [], AT_A, RESET, False),
+        ([repair(RESET, GPU_A), repair(RESET, GPU_B)], 0, AT_A, RESET, False),
         (
             [repair(RESET, GPU_A), repair(RESET, GPU_B), repair(RESET, GPU_B, timedelta(8))],
-            [],
+            0,
             AT_A,
             RESET,
             False,
@@ -141,24 +146,22 @@ def test_reason_of_a_floor_says_what_was_done_when_and_where():
     ],
 )
 def test_caps_end_at_a_person(repairs, own, hardware, rung, reached):
-    reason = ledger.cap_reached(past(*repairs), hardware, rung, POLICY, NOW, own)
-    assert bool(reason) is reached
+    assert bool(reason(repairs, hardware, rung, own)) is reached
 
 
 def test_reason_of_a_cap_names_the_incidents():
-    history = past(repair(REPLACE, MACHINE, incident="node/prod/gpu-a0", run_id="run-0"))
-    assert ledger.cap_reached(history, BACK, REPLACE, POLICY, NOW) == (
-        "replace was done once to the same hardware within 7 days, and policy allows 1: replace at "
-        "2026-03-10 11:00 UTC in node/prod/gpu-a0 (run run-0). Once more only by an operator"
+    old = repair(REPLACE, MACHINE, incident="node/prod/gpu-a0", run_id="run-0")
+    assert reason([old], BACK, REPLACE, own=1) == (
+        "replace was done 2 times to the same hardware within 7 days, and policy allows 1: replace at "
+        "2026-03-10 11:00 UTC in node/prod/gpu-a0 (run run-0), 1 in this incident. Once more only by an operator"
     )
 
 
 def test_long_list_of_repairs_is_cut():
-    many = past(*(repair(REBOOT, MACHINE, timedelta(hours=hour)) for hour in range(9)))
-    reason = ledger.cap_reached(many, AT_A, REBOOT, POLICY, NOW)
-    assert "reboot was done 9 times" in reason
-    assert ", and 4 more" in reason
-    assert len(reason) < 700
+    said = reason([repair(REBOOT, MACHINE, timedelta(hours=hour)) for hour in range(9)], AT_A, REBOOT)
+    assert "reboot was done 9 times" in said
+    assert ", and 4 more" in said
+    assert len(said) < 700
 
 
 def test_what_the_namespace_forgot_is_said():
