@@ -153,7 +153,8 @@ def test_reason_of_a_cap_names_the_incidents():
     old = repair(REPLACE, MACHINE, incident="node/prod/gpu-a0", run_id="run-0")
     assert reason([old], BACK, REPLACE, own=1) == (
         "replace was done 2 times to the same hardware within 7 days, and policy allows 1: replace at "
-        "2026-03-10 11:00 UTC in node/prod/gpu-a0 (run run-0), 1 in this incident. Once more only by an operator"
+        "2026-03-10 11:00 UTC in node/prod/gpu-a0 (run run-0), 1 in this incident. "
+        "Once more only by an operator"
     )
 
 
