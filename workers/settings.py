@@ -68,3 +68,7 @@ class Settings(BaseSettings):
 
     init_pid: int = 1
     """Process that the agent asks for a reboot: the machine's init, as the host's PID namespace shows it."""
+
+    agent_lock: Path = Path("/run/gpu-runbooks/agent.lock")
+    """File of the machine, not of the container, that an agent locks while it acts: of two on one node, such
+    as after a Pod was deleted by force, one acts."""

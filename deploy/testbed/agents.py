@@ -63,6 +63,11 @@ class Machine:
         """Kernel log since the boot, in the format of `/dev/kmsg`."""
         return self.directory / "kmsg"
 
+    @property
+    def agent_lock(self) -> Path:
+        """What an agent locks while it acts."""
+        return self.directory / "agent.lock"
+
     def assemble(self, node: str) -> None:
         """A healthy machine with all its GPUs and EFA interfaces."""
         for number in range(EFA_INTERFACES):
@@ -238,6 +243,7 @@ class Agents:
             "GPU_RUNBOOKS_PROC": str(machine.proc),
             "GPU_RUNBOOKS_KUBELET": str(machine.kubelet),
             "GPU_RUNBOOKS_KERNEL_LOG": str(machine.kernel_log),
+            "GPU_RUNBOOKS_AGENT_LOCK": str(machine.agent_lock),
         }
 
     async def _stop(self, node: str) -> None:

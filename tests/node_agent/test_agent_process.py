@@ -62,6 +62,7 @@ def start(own, state, sysfs, proc, boot_id_file, kernel_log, kubelet):
         "GPU_RUNBOOKS_BOOT_ID_FILE": str(boot_id_file),
         "GPU_RUNBOOKS_KUBELET": str(kubelet),
         "GPU_RUNBOOKS_DCGM_COMMAND": "",
+        "GPU_RUNBOOKS_AGENT_LOCK": str(boot_id_file.with_name("agent.lock")),
     }
 
     @asynccontextmanager

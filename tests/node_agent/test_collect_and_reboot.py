@@ -67,6 +67,7 @@ def start(control_plane, own, nvml, boot_id_file, kernel_log, proc):
                 resetter=Resetter(probe, ResetTool(), proc=proc, kernel_log=kernel_log),
                 collector=Collector(kernel_log, dcgm),
                 init=Init(Path("/proc"), init_pid),
+                lock=proc.with_name("agent.lock"),
             )
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(loop.run())

@@ -9,6 +9,7 @@ from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, p
 from gpu_runbooks.activities.model.node_task import HardwareFacts
 from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.device_settings import read_settings
+from gpu_runbooks.workers.node_agent.node_lock import node_lock
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reboot import Init
@@ -49,7 +50,12 @@ def probe(nvml):
 
 
 @pytest.fixture
-def start(control_plane, own, probe, boot_id_file, proc, kernel_log):
+def lock(tmp_path):
+    return tmp_path / "agent.lock"
+
+
+@pytest.fixture
+def start(control_plane, own, probe, boot_id_file, proc, kernel_log, lock):
     """Starts the task loop of an agent; it ends with the context."""
     boot_id_file.write_text(own.boot_id)
 
@@ -65,6 +71,7 @@ def start(control_plane, own, probe, boot_id_file, proc, kernel_log):
                 resetter=Resetter(probe, ResetTool(), proc=proc, kernel_log=kernel_log, limits=LIMITS),
                 collector=Collector(proc / "no-kernel-log", ""),
                 init=Init(proc),
+                lock=lock,
             )
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(loop.run())
@@ -209,6 +216,44 @@ async def test_what_has_to_be_restored_is_noted_before_the_reset(admin, own, sta
         "size": 2,
         "compute": [{"profile": 1, "start": 0, "size": 2}],
     }
+
+
+# --- another agent on the same node ----------------------------------------------------------------------
+
+
+async def test_a_task_that_acts_is_left_alone_while_another_agent_acts(
+    admin, own, start, state, lock, caplog
+):
+    change_gpu(state, SICK, recovery_action=1)
+    async with start():
+        with node_lock(lock):
+            reset = await create_task(admin, own, gpuUUID=UUID)
+            await end_of(admin, await create_task(admin, own, "Measure"))
+            assert "status" not in await admin.request("GET", f"{TASKS}/{reset['metadata']['name']}")
+            assert read_state(state).resets == 0
+            assert "another agent of this node holds" in caplog.text
+        status = await end_of(admin, reset)
+    assert status["outcome"] == "done"
+    assert read_state(state).resets == 1
+
+
+async def test_two_agents_of_one_node_reset_once(admin, own, start, state):
+    change_gpu(state, SICK, recovery_action=1)
+    async with start(), start():
+        status = await end_of(admin, await create_task(admin, own, gpuUUID=UUID))
+        await end_of(admin, await create_task(admin, own, "Measure"))
+    assert status["outcome"] == "done"
+    assert read_state(state).resets == 1
+
+
+async def test_without_a_lock_nothing_is_done(admin, own, start, state, lock, caplog):
+    lock.mkdir()
+    async with start():
+        reset = await create_task(admin, own, gpuUUID=UUID)
+        await end_of(admin, await create_task(admin, own, "Measure"))
+    assert "status" not in await admin.request("GET", f"{TASKS}/{reset['metadata']['name']}")
+    assert read_state(state).resets == 0
+    assert "GPU_RUNBOOKS_AGENT_LOCK" in caplog.text
 
 
 # --- a task that an earlier start of the agent began ----------------------------------------------------

@@ -33,6 +33,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             resetter=Resetter(probe, ResetTool(), proc=settings.proc, kernel_log=settings.kernel_log),
             collector=Collector(settings.kernel_log, settings.dcgm_command),
             init=Init(settings.proc, settings.init_pid),
+            lock=settings.agent_lock,
         )
         async with asyncio.TaskGroup() as group:
             loops = [group.create_task(health.run()), group.create_task(tasks.run())]

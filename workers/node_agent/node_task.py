@@ -53,6 +53,11 @@ class NodeTask(BaseModel):
         return self.status.phase == "Running"
 
 
+def acts(task: Object) -> bool:
+    """Whether the task changes the machine; what only looks may be done by two at a time."""
+    return (task.get("spec") or {}).get("kind") not in {NodeTaskKind.MEASURE, NodeTaskKind.COLLECT}
+
+
 def ended(task: Object) -> bool:
     return (task.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 

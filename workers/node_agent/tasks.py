@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +14,8 @@ from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Kubernet
 from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind, ResetOutcome
 from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.device_settings import DeviceSettings
-from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, ended, objection, read
+from gpu_runbooks.workers.node_agent.node_lock import NodeLockedError, node_lock
+from gpu_runbooks.workers.node_agent.node_task import LONGEST_MESSAGE, NodeTask, acts, ended, objection, read
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, read_boot_id
 from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import Probe
@@ -43,6 +44,7 @@ class TaskLoop:
         resetter: Resetter,
         collector: Collector,
         init: Init,
+        lock: Path,
     ) -> None:
         self._kubernetes = kubernetes
         self._tasks = (
@@ -55,6 +57,8 @@ class TaskLoop:
         self._resetter = resetter
         self._collector = collector
         self._init = init
+        self._lock = lock
+        self._left_alone: set[str] = set()
         self._handled: set[str] = set()
 
     async def run(self) -> None:
@@ -65,8 +69,10 @@ class TaskLoop:
                 async with aclosing(self._kubernetes.follow(self._tasks, field_selector=selector)) as views:
                     async for tasks in views:
                         self._handled &= tasks.keys()
-                        for task in self._open(tasks):
-                            await self._work(task)
+                        self._left_alone &= tasks.keys()
+                        done = [await self._work(task) for task in self._open(tasks)]
+                        if not all(done):
+                            break  # no event need come: the new list brings back what was put off
             except KubernetesError as error:
                 logger.warning("cannot follow the tasks of node %s: %s", self._node, error)
             await asyncio.sleep(RETRY_INTERVAL)
@@ -76,22 +82,41 @@ class TaskLoop:
         waiting = [task for uid, task in tasks.items() if uid not in self._handled and not ended(task)]
         return sorted(waiting, key=lambda task: str(task["metadata"].get("creationTimestamp")))
 
-    async def _work(self, task: Object) -> None:
+    async def _work(self, task: Object) -> bool:
+        """Work on a task. Returns False for one that was put off: nothing was done, it has to come again."""
         metadata = task["metadata"]
-        try:
-            end = await self._carry_out(task)
-        except asyncio.CancelledError:
-            raise
-        except KubernetesError as error:
-            # Nothing was done yet: all calls to the API stand before the act. The next view brings it back.
-            logger.warning("task %s is put off: %s", metadata["name"], error)
-            await asyncio.sleep(RETRY_INTERVAL)
-            return
-        except Exception as error:
-            logger.exception("task %s", metadata["name"])
-            end = _end(succeeded=False, message=f"the agent failed, the outcome is unknown: {error!r}")
-        self._handled.add(metadata["uid"])
-        await self._write_to_the_end(metadata["name"], metadata["uid"], end)
+        with ExitStack() as turn:
+            try:
+                if acts(task):
+                    turn.enter_context(node_lock(self._lock))
+                    if (fresh := await self._again(task)) is None:
+                        return True
+                    task = fresh
+                end = await self._carry_out(task)
+            except asyncio.CancelledError:
+                raise
+            except NodeLockedError as error:
+                if metadata["uid"] not in self._left_alone:
+                    logger.warning("task %s is left alone, not started here: %s", metadata["name"], error)
+                self._left_alone.add(metadata["uid"])
+                return False
+            except KubernetesError as error:
+                # All calls to the API stand before the act.
+                logger.warning("task %s is put off: %s", metadata["name"], error)
+                return False
+            except Exception as error:
+                logger.exception("task %s", metadata["name"])
+                end = _end(succeeded=False, message=f"the agent failed, the outcome is unknown: {error!r}")
+            self._handled.add(metadata["uid"])
+            await self._write_to_the_end(metadata["name"], metadata["uid"], end, turn)
+        return True
+
+    async def _again(self, task: Object) -> Object | None:
+        """The task as it is under the lock: whoever had it before may have begun or ended it. None: ended."""
+        metadata = task["metadata"]
+        found = await self._kubernetes.items(self._tasks, field_selector=f"metadata.name={metadata['name']}")
+        current = (one for one in found if one["metadata"]["uid"] == metadata["uid"] and not ended(one))
+        return next(current, None)
 
     async def _carry_out(self, raw: Object) -> Object:
         """The task's final status. Raises `KubernetesError` before anything was done."""
@@ -209,8 +234,11 @@ class TaskLoop:
                     raise
             await asyncio.sleep(RETRY_INTERVAL)
 
-    async def _write_to_the_end(self, name: str, uid: str, status: Object) -> None:
-        """Write the final status, however long the API server is away. Only a deleted task needs none."""
+    async def _write_to_the_end(self, name: str, uid: str, status: Object, turn: ExitStack) -> None:
+        """Write the final status, however long the API server is away. Only a deleted task needs none.
+
+        The act is over: another agent of the node does not wait for a server that takes no word from us.
+        """
         while True:
             try:
                 await self._write(name, uid, status)
@@ -219,6 +247,7 @@ class TaskLoop:
                 if not _transient(error):
                     logger.warning("the end of task %s is not recorded: %s", name, error)
                     return
+            turn.close()
             await asyncio.sleep(RETRY_INTERVAL)
 
     async def _write(self, name: str, uid: str, status: Object) -> None:
