@@ -4,7 +4,17 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from node_agent.cluster import TASKS, agent_node, create_task, delete, end_of, phase, until, write_status
+from node_agent.cluster import (
+    TASKS,
+    agent_node,
+    create_task,
+    delete,
+    end_of,
+    new_task,
+    phase,
+    until,
+    write_status,
+)
 
 from gpu_runbooks.activities.model.node_task import HardwareFacts
 from gpu_runbooks.workers.node_agent.collection import Collector
@@ -244,6 +254,27 @@ async def test_two_agents_of_one_node_reset_once(admin, own, start, state):
         await end_of(admin, await create_task(admin, own, "Measure"))
     assert status["outcome"] == "done"
     assert read_state(state).resets == 1
+
+
+async def test_what_another_agent_began_since_the_last_look_is_not_begun_again(
+    admin, own, start, state, nvml
+):
+    change_gpu(state, SICK, recovery_action=1)
+    facts = nvml.measure().facts.model_dump(mode="json", by_alias=True, exclude_none=True)
+    change_node(state, hang=("nvmlDeviceGetCount_v2",))
+    tasks = new_task(own, "Measure"), new_task(own, gpuUUID=UUID)
+    for task, name in zip(tasks, ("a-measure", "b-reset"), strict=True):  # worked on in this order
+        task["metadata"] = {"name": name}
+        await admin.request("POST", TASKS, body=task)
+    async with start():
+        # One view has both: while the first hangs in the driver, the second gets old.
+        await until(admin, TASKS, "metadata.name=a-measure", lambda seen: phase(seen) == "Running")
+        begun = {"phase": "Running", "startedAt": "2026-03-01T12:00:00Z", "facts": facts}
+        await write_status(admin, tasks[1], begun)
+        change_node(state, hang=())
+        status = await end_of(admin, tasks[1])
+    assert "an earlier start of this agent began the reset" in status["message"]
+    assert read_state(state).resets == 0
 
 
 async def test_without_a_lock_nothing_is_done(admin, own, start, state, lock, caplog):
