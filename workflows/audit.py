@@ -8,8 +8,10 @@ from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan
 from gpu_runbooks.activities.model.wire import Wire
-from gpu_runbooks.workflows.incident import REPAIRS, Act, Incident
+from gpu_runbooks.workflows.acts import Act
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
+from gpu_runbooks.workflows.severity import REPAIRS
 
 
 class Status(BaseModel):

@@ -12,11 +12,12 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.drain import LONGEST_GRACE, DrainPods, DrainResult
 from gpu_runbooks.activities.model.node_task import NodeTaskKind
 from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.blocking import clear, still_there
 from gpu_runbooks.workflows.examining import in_words
 from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
-from gpu_runbooks.workflows.incident import DrainScope, Incident
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Drain
 from gpu_runbooks.workflows.options import until
 from gpu_runbooks.workflows.phases import Phase

@@ -12,16 +12,18 @@ from gpu_runbooks.activities.model.ledger import HardwareHistory
 from gpu_runbooks.activities.model.node_task import Examination, ExamineNode
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ledger
+from gpu_runbooks.workflows.acts import DrainScope, Examined
 from gpu_runbooks.workflows.asking_agent import AGENT_START_LIMIT
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type
 from gpu_runbooks.workflows.holders import one_gpu, pods_of, reset_alone, sees
-from gpu_runbooks.workflows.incident import REPAIRS, DrainScope, Examined, Incident
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Examine
 from gpu_runbooks.workflows.options import TEMPORAL, until
 from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE
+from gpu_runbooks.workflows.severity import REPAIRS
 
 SILENT_LIMIT = timedelta(seconds=10)
 """For an agent that was silent before, in the same boot."""

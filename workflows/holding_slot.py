@@ -9,10 +9,11 @@ from temporalio.exceptions import ApplicationError, FailureError
 from gpu_runbooks.activities.contracts import TemporalActivities
 from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
 from gpu_runbooks.activities.names import budget_id
-from gpu_runbooks.workflows.incident import Incident, severity
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import TEMPORAL
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.recording import enter
+from gpu_runbooks.workflows.severity import severity
 from gpu_runbooks.workflows.waits import wait_for
 
 ASK_AGAIN = timedelta(minutes=5)

@@ -5,22 +5,20 @@ Changed only by the methods here and by the workflow that owns it; read by `ladd
 
 from collections.abc import Iterable
 from datetime import datetime
-from enum import StrEnum
 
 from pydantic import BaseModel
 
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName, Treatment
+from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
 from gpu_runbooks.activities.recorded_repairs import indexed
+from gpu_runbooks.workflows.acts import Act, DrainScope, Examined, Note
 from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
-
-REPAIRS = (RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE)
-"""The rungs that can cure, mildest first."""
+from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, first_repair, restarts_workload, severity
 
 BY_HAND = {
     Runbook.RESET: RungName.RESET_GPU,
@@ -28,9 +26,6 @@ BY_HAND = {
     Runbook.REPLACE: RungName.REPLACE,
 }
 """Runbooks by which a person orders one repair."""
-
-BLOCKS = 2
-"""Severity of a fault that blocks the node and knows no repair."""
 
 KEPT_FAULTS = 10
 """Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
@@ -44,46 +39,6 @@ LONGEST_PROOF = 400
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
-
-
-class DrainScope(StrEnum):
-    """What a drain has emptied."""
-
-    GPU = "gpu"
-    """The GPU to be reset: other pods work on."""
-    NODE = "node"
-
-
-class Examined(BaseModel):
-    """What the examination before a repair showed."""
-
-    evidence: str
-    """Digest and place of the bundle."""
-    gpu: tuple[str | None, str | None] = (None, None)
-    """UUID and PCI address of the one GPU that a reset is for; nothing for all of them."""
-    pods: tuple[str, ...] | None = None
-    """UIDs of the pods that have this GPU, used or allocated. None, not known: the node is drained."""
-
-
-class Act(BaseModel):
-    """One attempt at a rung, or one validation, and what it showed."""
-
-    rung: RungName
-    attempt: int
-    proven: bool
-    proof: str
-    """What was read back, or why there is no proof."""
-    evidence: str = ""
-    """Digest and place of the list that belongs to it."""
-    started: datetime
-    ended: datetime
-
-
-class Note(BaseModel):
-    """A line of the audit that is no act: a fault that joined, an operator's word, a reminder."""
-
-    at: datetime
-    text: str
 
 
 class Incident(BaseModel):
@@ -296,7 +251,7 @@ class Incident(BaseModel):
 
     def _reaches(self, repair: RungName, report: FaultReport) -> bool:
         """Whether a repair can cure a fault: not a milder one, and not one of another GPU."""
-        first = _first_repair(report.plan.treatment)
+        first = first_repair(report.plan.treatment)
         if first is not None and REPAIRS.index(first) > REPAIRS.index(repair):
             return False
         return repair is not RungName.RESET_GPU or is_reset(report.fault.entity, self.reset_gpu)
@@ -416,22 +371,3 @@ def as_many_as_fit(faults: list[Fault]) -> list[Fault]:
         again = (i for i in range(1, len(faults) - 1) if places.count(places[i]) > 1)
         del faults[next(again, 1)]
     return faults
-
-
-def severity(treatment: Treatment) -> int:
-    """0 touches nothing, 1 restarts a workload, 2 only blocks the node, 3 to 5 by the first repair."""
-    if not treatment.rungs:
-        return 0
-    if restarts_workload(treatment):
-        return 1
-    first = _first_repair(treatment)
-    return BLOCKS if first is None else BLOCKS + 1 + REPAIRS.index(first)
-
-
-def restarts_workload(treatment: Treatment) -> bool:
-    """Whether the pods that hold a GPU are restarted, and the node is left alone."""
-    return any(rung.name is RungName.RESTART_WORKLOAD for rung in treatment.rungs)
-
-
-def _first_repair(treatment: Treatment) -> RungName | None:
-    return next((rung.name for rung in treatment.rungs if rung.name in REPAIRS), None)

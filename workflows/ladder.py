@@ -4,16 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows.incident import (
-    BLOCKS,
-    REPAIRS,
-    DrainScope,
-    Incident,
-    restarts_workload,
-    severity,
-)
+from gpu_runbooks.workflows.acts import DrainScope
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ledger import cap_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
+from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """How long a machine whose Node went away in its reboot has to register again."""

@@ -11,7 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
     from gpu_runbooks.workflows import audit
-    from gpu_runbooks.workflows.incident import BLOCKS, REPAIRS, Incident, severity
+    from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.opening import AutomaticStart, ContinuedStart, read_start
     from gpu_runbooks.workflows.operator import (
         Word,
@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
     )
     from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
     from gpu_runbooks.workflows.recording import show
+    from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, severity
     from gpu_runbooks.workflows.slots import read_request
 
 KNOWN = "Known"

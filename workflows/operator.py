@@ -8,7 +8,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import REPAIRS, Incident
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.severity import REPAIRS
 
 
 class Word(BaseModel):

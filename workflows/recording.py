@@ -8,7 +8,8 @@ from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.recorded_repairs import MEMO, repairs_memo, repairs_of_memo
 from gpu_runbooks.workflows import audit, ledger
-from gpu_runbooks.workflows.incident import Act, Incident
+from gpu_runbooks.workflows.acts import Act
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from gpu_runbooks.workflows.incident import REPAIRS
+from gpu_runbooks.workflows.severity import REPAIRS
 from testbed.incidents import Incident
 from testbed.scenarios import Scenario
 

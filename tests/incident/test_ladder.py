@@ -6,7 +6,8 @@ import pytest
 from incident.plans import T0, fault, identity, report
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import Act, DrainScope, Examined, Incident
+from gpu_runbooks.workflows.acts import Act, DrainScope, Examined
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import (
     AskOperator,
     Block,

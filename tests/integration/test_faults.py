@@ -16,7 +16,7 @@ from integration.driving import (
 )
 
 from gpu_runbooks.workflows.audit import Status
-from gpu_runbooks.workflows.incident import REPAIRS
+from gpu_runbooks.workflows.severity import REPAIRS
 from testbed.scenarios import SCENARIOS, fire
 
 
