@@ -97,7 +97,7 @@ async def test_pods_on_other_gpus_outlive_a_reset_and_its_evidence_is_kept(testb
     assert digest == f"sha256:{hashlib.sha256(content).hexdigest()}"
     bundle = json.loads(content)
     assert bundle["missing"] == []
-    assert bundle["agent"]["facts"]["gpus"][3]["recoveryAction"] == 1
+    assert bundle["agent"]["facts"]["gpus"][3]["recovery_action"] == 1
 
 
 async def test_the_same_hardware_again_begins_at_the_repair_that_has_not_failed(testbed, node):
