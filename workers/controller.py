@@ -17,6 +17,7 @@ from gpu_runbooks.workflows.manual_runbooks import (
 )
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
 from gpu_runbooks.workflows.search_attributes import register
+from gpu_runbooks.workflows.unknown_runbook import UnknownRunbook
 
 WORKFLOWS = (
     NodeRemediation,
@@ -27,6 +28,7 @@ WORKFLOWS = (
     ValidateNode,
     ReturnNode,
     DisruptionBudget,
+    UnknownRunbook,
 )
 """Everything that queue `remediation` runs."""
 

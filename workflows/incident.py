@@ -111,6 +111,8 @@ class Incident(BaseModel):
     """No agent took the last examination of this boot."""
     recalled: bool = False
     """The ledger was asked what was done to this hardware before."""
+    named_ladder: bool = False
+    """A person named the ladder: it begins where they expect it to."""
     begin_at: RungName | None = None
     """By the ledger: milder repairs of the same hardware did not last."""
     done_before: dict[RungName, Done] = {}
@@ -173,12 +175,14 @@ class Incident(BaseModel):
         *,
         runbook: Runbook = Runbook.REMEDIATE,
         take_held: bool = False,
+        named_ladder: bool = False,
     ) -> "Incident":
         """Begin with the first fault. Its toleration counts from when the fault was first seen."""
         return cls(
             cluster=cluster,
             runbook=runbook,
             take_held=take_held,
+            named_ladder=named_ladder,
             workflow_id=workflow_id,
             run_id=run_id,
             opened=now,
@@ -306,7 +310,7 @@ class Incident(BaseModel):
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
         if act.rung in REPAIRS:
             self.unsent = None
-            self.pods_stay = self.drained is DrainScope.GPU
+            self.pods_stay = self.drained is not DrainScope.NODE
             self.drained = self.examined = None
             self.drains = 0
             self.refute_repair()

@@ -238,7 +238,8 @@ def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None
     """The mildest repair with attempts left: none milder than one tried, asked for, or that failed before."""
     floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
     floors += [incident.floor] if incident.floor else []
-    floors += [incident.begin_at] if incident.begin_at and not incident.ordered else []
+    by_person = incident.ordered or incident.named_ladder
+    floors += [incident.begin_at] if incident.begin_at and not by_person else []
     for name in REPAIRS[max(map(REPAIRS.index, floors), default=0) :]:
         rung = rungs.get(name)
         if rung is not None and incident.attempts(name) < rung.attempts + incident.granted.get(name, 0):

@@ -116,8 +116,8 @@ def floor_reason(history: HardwareHistory, hardware: Suspect, policy: RepeatPoli
     if not tried:
         return ""
     return (
-        f"the same hardware is at fault again within {window_in_words(policy.window)}: {_in_words(tried)}; "
-        f"begin with {floor(history, hardware, policy, now)}"
+        f"begin with {floor(history, hardware, policy, now)}: the same hardware is at fault again within "
+        f"{window_in_words(policy.window)} after {_in_words(tried)}"
     )
 
 

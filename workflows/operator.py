@@ -74,7 +74,6 @@ def refuse_impossible(rung: RungName, incident: Incident) -> None:
             BAD_INPUT, f"the machine of node {incident.target.name} is gone, and nothing is left for {rung}"
         )
     floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
-    floors += [incident.floor] if incident.floor else []
     floor = max(floors, key=REPAIRS.index, default=rung)
     if REPAIRS.index(rung) < REPAIRS.index(floor):
         raise refusal(

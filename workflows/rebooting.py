@@ -78,9 +78,7 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
         incident.skip_to(RungName.REPLACE)
     if not proof.proven:
         return Proof(proven=False, text=proof.message)
-    text = f"boot id {target.boot_id[:8]} became {proof.boot_id[:8]}, and Ready after it"
-    if proof.message:
-        text += f"; {proof.message}"
+    text = f"boot id was {target.boot_id[:8]}; {proof.message}"
     return Proof(proven=True, text=text, target=target.model_copy(update={"boot_id": proof.boot_id}))
 
 

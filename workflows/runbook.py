@@ -84,6 +84,7 @@ class IncidentLife(IncidentMessages):
             workflow.now(),
             runbook=self._runbook,
             take_held=isinstance(start, ManualStart) and start.take_held,
+            named_ladder=isinstance(start, ManualStart) and start.ladder is not None,
         )
 
     async def _plan(self, start: HandStart) -> FaultReport:

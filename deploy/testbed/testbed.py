@@ -113,7 +113,14 @@ class Testbed:
             "Alertmanager": self.alertmanager.url,
             "EC2 (AWS_ENDPOINT_URL)": self.cloud.url,
             "Logs": str(self.directory / "logs"),
-            "Programs": f"{Path(sys.executable).with_name('temporal')} {path_of('kubectl')}",
+            "Programs": " ".join(
+                str(program)
+                for program in (
+                    Path(sys.executable).with_name("gpu-runbooks"),
+                    Path(sys.executable).with_name("temporal"),
+                    path_of("kubectl"),
+                )
+            ),
         }
 
 

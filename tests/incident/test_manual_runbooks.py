@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from incident.conftest import running_workers, until
-from incident.fakes import World
+from incident.fakes import EVIDENCE, World
 from incident.plans import T0, fault, report
 from incident.test_node_remediation import NODE, a_person_is_asked, client_time, slots, status
 from incident.test_node_remediation import start as start_incident
@@ -12,6 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.model.node import BlockMarker
+from gpu_runbooks.activities.model.node_task import Examination
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE
 from gpu_runbooks.workflows.audit import Result
 
@@ -165,6 +166,43 @@ async def test_a_repair_ordered_for_a_held_node_leaves_it_held(skipping, workers
         assert world.marker.held
         assert (await (await start(skipping.client, "ReplaceNode")).result()).outcome == "replaced"
     assert world.marker is None  # the successor never was in anybody's hands
+
+
+async def test_a_runbook_that_nobody_knows_fails_at_once_and_frees_the_node(skipping, workers):
+    world = World()
+    async with workers(skipping.client, world):
+        with pytest.raises(WorkflowFailureError) as failed:
+            await (await start(skipping.client, "DrainNod")).result()
+        assert failed.value.cause.type == "BadInput"
+        assert "no runbook is called 'DrainNod'" in failed.value.cause.message
+        assert world.calls == []
+        assert (await (await start(skipping.client, "DrainNode")).result()).outcome == "drained"
+
+
+async def test_a_reset_that_was_not_tried_can_be_ordered_again(skipping, workers):
+    silent = Examination(evidence=EVIDENCE, agent_silent=True)
+    world = World(examinations=[silent])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "ResetGpu")
+            await a_person_is_asked(handle)
+            await handle.execute_update("escalate_to", {**WORD, "rung": "reset_gpu"})
+            assert (await handle.result()).outcome == "returned"
+    assert world.acts == ["block", "drain", "reset", "validate", "test_pod", "unblock"]
+
+
+async def test_what_was_never_drained_is_tested_on_its_free_gpus(skipping, workers):
+    """A person mends what was in the way of the reset, and the node's pods still run."""
+    silent = Examination(evidence=EVIDENCE, agent_silent=True)
+    world = World(examinations=[silent])
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "ResetGpu")
+            await a_person_is_asked(handle)
+            await handle.execute_update("retry", WORD)
+            assert (await handle.result()).outcome == "returned"
+    assert world.acts == ["block", "validate", "test_pod", "unblock"]
+    assert world.pod_requests[0].free_only
 
 
 @pytest.mark.parametrize("gpu", ["all", "GPU-1 --force", "4c:00", 3])

@@ -103,13 +103,13 @@ def test_ladder_begins_with_what_has_not_failed(repairs, hardware, floor):
     history = past(*repairs)
     assert ledger.floor(history, hardware, POLICY, NOW) is floor
     reason = ledger.floor_reason(history, hardware, POLICY, NOW)
-    assert reason.endswith(f"begin with {floor}") if floor else reason == ""
+    assert reason.startswith(f"begin with {floor}: ") if floor else reason == ""
 
 
 def test_reason_of_a_floor_says_what_was_done_when_and_where():
     assert ledger.floor_reason(past(repair(RESET, GPU_A)), AT_A, POLICY, NOW) == (
-        "the same hardware is at fault again within 7 days: reset_gpu at 2026-03-10 11:00 UTC in "
-        "node/prod/gpu-a1 (run run-1); begin with reboot"
+        "begin with reboot: the same hardware is at fault again within 7 days after reset_gpu at 2026-03-10 "
+        "11:00 UTC in node/prod/gpu-a1 (run run-1)"
     )
 
 
