@@ -1,4 +1,4 @@
-"""What answers a start whose type nobody knows: without it the run hangs, and holds the node's id for ever."""
+"""What answers a start whose type nobody knows: without it the run hangs, and holds the node's id."""
 
 from collections.abc import Sequence
 from typing import NoReturn
