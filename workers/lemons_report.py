@@ -22,6 +22,9 @@ from gpu_runbooks.workflows.ledger import window_in_words
 LONGEST_NAME = 40
 """Characters of a GPU's UUID: a name that can be copied is on one line."""
 
+NARROWEST = 110
+"""Columns of a terminal that shows the table whole; a narrower one gets lines, as a file does."""
+
 QUIET = 3.0
 """Seconds without a word."""
 
@@ -47,9 +50,10 @@ async def report(since: timedelta, *, as_json: bool, out: Console, err: Console)
             "hardware": [{**asdict(each), "last": each.last.isoformat()} for each in found],
         }
         out.file.write(json.dumps(content, indent=2) + "\n")
-    elif out.is_terminal:
-        shown = _table(found, since) if found else f"Nothing was repaired in {window_in_words(since)}."
-        out.print(shown, highlight=False)
+    elif out.is_terminal and not found:
+        out.print(f"Nothing was repaired in {window_in_words(since)}.", highlight=False)
+    elif out.is_terminal and out.width >= NARROWEST:
+        out.print(_table(found, since), highlight=False)
     else:
         out.file.writelines(f"{_line(each)}\n" for each in found)
     if kept < since:

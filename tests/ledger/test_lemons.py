@@ -117,9 +117,9 @@ async def reporting(server, monkeypatch):
     """The report as the command prints it: standard output and error."""
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.service_client.config.target_host)
 
-    async def said(*, terminal=False, as_json=False, since=12 * HOUR):
+    async def said(*, terminal=False, width=120, as_json=False, since=12 * HOUR):
         out, err = (
-            Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system="standard")
+            Console(file=io.StringIO(), force_terminal=terminal, width=width, color_system="standard")
             for _ in range(2)
         )
         await report(since, as_json=as_json, out=out, err=err)
@@ -159,6 +159,11 @@ async def test_table_in_a_terminal(reporting, past):
     assert "\x1b[1;31mi-r2" in out
     assert "came back under another instance id" in out
     assert "Hardware repaired in 12 hours, most incidents first" in out
+
+
+async def test_a_narrow_terminal_loses_no_column(reporting, past):
+    out, _ = await reporting(terminal=True, width=80)
+    assert out == (await reporting())[0]
 
 
 async def test_json_has_all(reporting, past):
