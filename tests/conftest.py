@@ -10,10 +10,13 @@ from xdist.scheduler import LoadScopeScheduling
 
 from testbed.control_plane import ControlPlane
 
+LONGEST = "tests/integration/"
+"""Begun first: all else runs beside it, where at the end the other processes would wait for it."""
+
 IN_ONE_PROCESS = (
     "tests/cloud/",  # its last test asks what all others called
     "tests/cluster/karpenter/",  # a Karpenter of its own
-    "tests/integration/",  # a testbed of 30 nodes
+    LONGEST,  # a testbed of 30 nodes
 )
 """Folders whose tests need, or should start only once, what one process has. Elsewhere files are spread."""
 
@@ -35,7 +38,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFileOrFolder:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
-    """Let a test that awaits in vain fail where it waits, and the others go on."""
+    """Put the longest part first, and let a test that awaits in vain fail where it waits."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     for item in items:
         if inspect.iscoroutinefunction(item.obj):
             item.obj = with_patience(item.obj)
