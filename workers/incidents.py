@@ -187,6 +187,7 @@ def settles(result: dict[str, Any], report: FaultReport) -> bool:
             Outcome.RETURNED
             | Outcome.REPLACED
             | Outcome.RESTARTED
+            | Outcome.VALIDATED
             | Outcome.HELD
             | Outcome.RELEASED
             | Outcome.ABORTED

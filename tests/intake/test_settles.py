@@ -19,6 +19,7 @@ SAME = {"policy_digest": REPORT.plan.policy_digest, "provider_id": REPORT.plan.i
         (Outcome.RELEASED, {}, True),
         (Outcome.ABORTED, {}, True),
         (Outcome.HELD, {}, True),
+        (Outcome.VALIDATED, {}, True),
         (Outcome.DRAINED, {}, False),
         (Outcome.CANCELLED, {}, False),
         (Outcome.FAILED, {}, False),
