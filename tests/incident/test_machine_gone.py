@@ -1,5 +1,7 @@
 """A machine that goes away under a repair: its successor is found; one that comes back is not destroyed."""
 
+from datetime import timedelta
+
 import pytest
 from incident.fakes import World
 from incident.plans import identity
@@ -103,9 +105,9 @@ async def test_a_person_may_hurry_the_wait_for_capacity_and_nothing_is_terminate
 async def test_a_successor_that_is_late_is_still_claimed(skipping, workers, karpenter, reminded):
     world = Slow(karpenter=karpenter, node_claims=[COMING, COMING])
     async with workers(skipping.client, world):
-        handle = await start(skipping.client, "replace")
+        handle = await start(skipping.client, "replace", operator_reminder=timedelta(minutes=10))
         if reminded:
-            await skipping.sleep(5 * 3600)
+            await skipping.sleep(timedelta(minutes=35))
         await a_person_is_asked(handle)
         assert "no node came" in (await status(handle)).question
         await handle.execute_update("retry", WORD)

@@ -7,7 +7,7 @@ import pytest
 
 from testbed.testbed import Testbed
 
-NODES = 30
+NODES = 48
 
 
 @pytest.fixture(scope="session")
