@@ -282,9 +282,11 @@ async def test_without_a_lock_nothing_is_done(admin, own, start, state, lock, ca
     async with start():
         reset = await create_task(admin, own, gpuUUID=UUID)
         await end_of(admin, await create_task(admin, own, "Measure"))
+        async with asyncio.timeout(60):
+            while "GPU_RUNBOOKS_AGENT_LOCK" not in caplog.text:
+                await asyncio.sleep(0.05)
     assert "status" not in await admin.request("GET", f"{TASKS}/{reset['metadata']['name']}")
     assert read_state(state).resets == 0
-    assert "GPU_RUNBOOKS_AGENT_LOCK" in caplog.text
 
 
 # --- a task that an earlier start of the agent began ----------------------------------------------------
