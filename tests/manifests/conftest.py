@@ -26,3 +26,16 @@ async def applied(control_plane: ControlPlane) -> ControlPlane:
     """A control plane that has the manifests."""
     await control_plane.apply_kustomization(MANIFESTS)
     return control_plane
+
+
+@pytest.fixture(scope="module")
+async def admin(applied):
+    async with applied.client() as kubernetes:
+        yield kubernetes
+
+
+@pytest.fixture(scope="module")
+async def worker(applied):
+    await applied.grant("cluster-worker")
+    async with applied.client("cluster-worker") as kubernetes:
+        yield kubernetes

@@ -40,19 +40,6 @@ def pod(spec):
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "forged-"}, "spec": spec}
 
 
-@pytest.fixture(scope="module")
-async def admin(applied):
-    async with applied.client() as kubernetes:
-        yield kubernetes
-
-
-@pytest.fixture(scope="module")
-async def worker(applied):
-    await applied.grant("cluster-worker")
-    async with applied.client("cluster-worker") as kubernetes:
-        yield kubernetes
-
-
 @pytest.fixture
 async def privileged(admin):
     """A privileged pod where they are admitted, as the node agents are."""

@@ -20,19 +20,6 @@ FOREIGN = {"key": "example.com/of-others", "effect": "NoSchedule"}
 OWNER = {"apiVersion": "v1", "kind": "Node", "name": "other", "uid": "u-1"}
 
 
-@pytest.fixture(scope="module")
-async def admin(applied):
-    async with applied.client() as kubernetes:
-        yield kubernetes
-
-
-@pytest.fixture(scope="module")
-async def worker(applied):
-    await applied.grant("cluster-worker")
-    async with applied.client("cluster-worker") as kubernetes:
-        yield kubernetes
-
-
 @pytest.fixture
 async def node(admin):
     body = gpu_node(f"gpu-{uuid.uuid4().hex[:8]}", "i-0123456789abcdef0")
