@@ -27,7 +27,9 @@ TEMPORAL = Path(sys.executable).with_name("temporal")
 WORKERS = ("controller", "cluster-worker", "cloud-worker")
 
 
-async def start_by_hand(testbed: Testbed, node: str, ladder: str = "reset") -> WorkflowHandle[Any, Result]:
+async def start_by_hand(
+    testbed: Testbed, node: str, ladder: str | None = "reset"
+) -> WorkflowHandle[Any, Result]:
     return await testbed.temporal.client.start_workflow(
         "NodeRemediation",
         {"node": node, "reason": "a test", "operator": "ana", "ladder": ladder},
@@ -58,6 +60,15 @@ async def ended(handle: WorkflowHandle[Any, Result]) -> tuple[Result, list[str]]
         result = await handle.result()
         status = await handle.query("status", result_type=Status, rpc_timeout=timedelta(seconds=30))
     return result, [("" if act.proven else "!") + act.rung for act in status.acts]
+
+
+async def listed_as_closed(testbed: Testbed, handle: WorkflowHandle[Any, Result]) -> None:
+    """Wait until visibility, which lags behind, knows the end of an incident: the ledger reads it there."""
+    run_id = handle.result_run_id or (await handle.describe()).run_id
+    query = f"WorkflowId = '{handle.id}' AND RunId = '{run_id}' AND ExecutionStatus != 'Running'"
+    async with asyncio.timeout(PATIENCE):
+        while not [run async for run in testbed.temporal.client.list_workflows(query)]:
+            await asyncio.sleep(0.1)
 
 
 async def status_when(handle: WorkflowHandle[Any, Result], holds: Callable[[Status], bool]) -> Status:

@@ -11,6 +11,7 @@ from integration.driving import (
     ended,
     instance_of,
     is_in_service,
+    listed_as_closed,
     run_pod,
     start_by_hand,
     status_when,
@@ -102,9 +103,11 @@ async def test_pods_on_other_gpus_outlive_a_reset_and_its_evidence_is_kept(testb
 
 async def test_the_same_hardware_again_begins_at_the_repair_that_has_not_failed(testbed, node):
     await testbed.agents.start(node)
-    result, acts = await ended(await start_by_hand(testbed, node))
+    first = await start_by_hand(testbed, node, ladder=None)
+    result, acts = await ended(first)
     assert acts == ["block", "drain", "reset_gpu", "validate", "return"]
-    again = await start_by_hand(testbed, node)
+    await listed_as_closed(testbed, first)
+    again = await start_by_hand(testbed, node, ladder=None)  # named by a person, it begins where they say
     result, acts = await ended(again)
     assert acts == ["block", "drain", "reboot", "validate", "return"]
     assert result.outcome == "returned"
