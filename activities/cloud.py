@@ -2,8 +2,9 @@
 
 from temporalio import activity
 
-from gpu_runbooks.activities import auto_scaling, ec2, launch_first, successor
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws import auto_scaling, ec2, launch_first, successor
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.reboot_command import run_reboot_command
 from gpu_runbooks.activities.contracts import CloudActivities
 from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.model.repair import (
@@ -20,7 +21,6 @@ from gpu_runbooks.activities.model.repair import (
     SuccessorComing,
     SuccessorLaunched,
 )
-from gpu_runbooks.activities.reboot_command import run_reboot_command
 
 
 class Cloud(CloudActivities):

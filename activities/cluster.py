@@ -9,16 +9,16 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.draining.calls import CALLS_OF_ALL
 from gpu_runbooks.activities.draining.drain import DrainCutShort, drain
-from gpu_runbooks.activities.evidence import Evidence
-from gpu_runbooks.activities.examination import examine_node
-from gpu_runbooks.activities.explanation import explained
-from gpu_runbooks.activities.gpu_services import pause_gpu_services, resume_gpu_services
+from gpu_runbooks.activities.evidence.evidence import Evidence
+from gpu_runbooks.activities.evidence.examination import examine_node
+from gpu_runbooks.activities.gpu_services.services import pause_gpu_services, resume_gpu_services
 from gpu_runbooks.activities.heartbeat import beating
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
+from gpu_runbooks.activities.karpenter.node_claims import await_node_claim, delete_node_claim
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError
+from gpu_runbooks.activities.kubernetes.explanation import explained
 from gpu_runbooks.activities.model.drain import DrainPods, DrainProgress, DrainResult
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import (
@@ -55,14 +55,14 @@ from gpu_runbooks.activities.model.repair import (
     ResumedGpuServices,
     ResumeGpuServices,
 )
-from gpu_runbooks.activities.node_claims import await_node_claim, delete_node_claim
-from gpu_runbooks.activities.node_removal import remove_node
-from gpu_runbooks.activities.node_tasks import delete_node_task, run_node_task
-from gpu_runbooks.activities.nodes import NODES, identity_of, observe
-from gpu_runbooks.activities.own_node import hand_over, refuse_own_node
-from gpu_runbooks.activities.reboot_proof import await_reboot
-from gpu_runbooks.activities.replacement import claim_replacement
-from gpu_runbooks.activities.test_pod import run_test_pod
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import NODES, identity_of, observe
+from gpu_runbooks.activities.nodes.node_tasks import delete_node_task, run_node_task
+from gpu_runbooks.activities.nodes.own_node import hand_over, refuse_own_node
+from gpu_runbooks.activities.nodes.reboot_proof import await_reboot
+from gpu_runbooks.activities.nodes.removal import remove_node
+from gpu_runbooks.activities.nodes.replacement import claim_replacement
+from gpu_runbooks.activities.nodes.test_pod import run_test_pod
 
 VERIFY_ATTEMPTS = 3
 """Attempts at a write that does not stand, each of twenty tries, before a person is asked."""

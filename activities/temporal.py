@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.ledger import recall_hardware
+from gpu_runbooks.activities.history.ledger import recall_hardware
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import (
     ClosedIncidents,

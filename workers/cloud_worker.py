@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws.connection import Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.names import CLOUD_QUEUE
 from gpu_runbooks.workers.settings import Settings

@@ -3,8 +3,8 @@
 import asyncio
 
 from gpu_runbooks.activities.cluster import Cluster
-from gpu_runbooks.activities.evidence import Evidence
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.evidence.evidence import Evidence
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
 from gpu_runbooks.workers.planner import planner, read_policy
 from gpu_runbooks.workers.retention import warn_of_short_retention

@@ -14,11 +14,11 @@ from datetime import UTC, datetime
 from aiohttp import web
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan
-from gpu_runbooks.activities.nodes import NODES, identity_of
+from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from gpu_runbooks.workers.alertmanager import (
     Alert,
     AlertIgnored,

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from gpu_runbooks.activities.ledger import RecordedRun
+from gpu_runbooks.activities.history.ledger import RecordedRun
+from gpu_runbooks.activities.history.recorded_repairs import is_hardware_name
 from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.activities.recorded_repairs import is_hardware_name
 
 CONTINUED = "continued_as_new"
 

@@ -5,7 +5,7 @@ import logging
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from gpu_runbooks.activities.ledger import retention
+from gpu_runbooks.activities.history.ledger import retention
 from gpu_runbooks.workflows.ledger import window_in_words
 from gpu_runbooks.workflows.policy import Policy
 

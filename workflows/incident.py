@@ -8,12 +8,12 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
+from gpu_runbooks.activities.history.recorded_repairs import indexed
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
-from gpu_runbooks.activities.recorded_repairs import indexed
 from gpu_runbooks.workflows.acts import Act, DrainScope, Examined, Note
 from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
 from gpu_runbooks.workflows.ledger import Done

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from gpu_runbooks.activities.history.recorded_repairs import indexed, is_hardware_name
 from gpu_runbooks.activities.model.ledger import HardwareHistory, PastRepair, RecallHardware
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.model.repair import RepeatPolicy
-from gpu_runbooks.activities.recorded_repairs import indexed, is_hardware_name
 
 NEXT = {
     RungName.RESET_GPU: RungName.REBOOT,

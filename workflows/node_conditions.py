@@ -1,15 +1,16 @@
 """What to do about a Node condition that stays bad: the built-in answer by its type.
 
 Types and tolerations are those of Karpenter's AWS provider and of EKS' own node repair
-(`activities/karpenter_policies.csv`). Both replace the node at the end of the toleration. We begin with the
-mildest repair that the reasons behind a type may need, and go on only by proof. A site's rule overrides any.
+(`activities/karpenter/repair_policies.csv`). Both replace the node at the end of the toleration. We begin
+with the mildest repair that the reasons behind a type may need, and go on only by proof. A site's rule
+overrides any.
 """
 
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 
-from gpu_runbooks.activities.karpenter_policies import EKS, repaired_by
+from gpu_runbooks.activities.karpenter.repair_policies import EKS, repaired_by
 
 PROVIDERS = ("aws", EKS)
 

@@ -4,9 +4,9 @@ from datetime import datetime
 
 from temporalio import workflow
 
+from gpu_runbooks.activities.history.recorded_repairs import MEMO, repairs_memo, repairs_of_memo
 from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.activities.recorded_repairs import MEMO, repairs_memo, repairs_of_memo
 from gpu_runbooks.workflows import audit, ledger
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.incident import Incident

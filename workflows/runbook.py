@@ -9,10 +9,10 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
     from gpu_runbooks.activities.errors import BAD_INPUT, NOT_BLOCKED, refusal
+    from gpu_runbooks.activities.history.recorded_repairs import repairs_memo
     from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
     from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
-    from gpu_runbooks.activities.recorded_repairs import repairs_memo
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.holding_slot import return_slot

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gpu_runbooks.activities.draining.eviction import RBAC
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 
 VALID_SECONDS = 30.0
 """How long a list of a namespace's budgets is used again."""

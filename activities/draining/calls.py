@@ -27,7 +27,7 @@ from gpu_runbooks.activities.draining.obstacles import NOT_LOOKED_UP, obstacle_o
 from gpu_runbooks.activities.draining.pods import is_ready
 from gpu_runbooks.activities.draining.state import DrainState
 from gpu_runbooks.activities.draining.target import Act, Target
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.drain import PodRule
 
 CALLS_AT_ONCE = 32

@@ -16,7 +16,7 @@ from yarl import URL
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.draining.pods import full_name, status_of
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, Object
 from gpu_runbooks.activities.model.drain import PodRule
 
 ASK_TIMEOUT = 5.0

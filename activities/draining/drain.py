@@ -20,11 +20,11 @@ from gpu_runbooks.activities.draining.progress import ProgressPace
 from gpu_runbooks.activities.draining.report import DrainReport, Outcome, heartbeat_of, progress_of, report_of
 from gpu_runbooks.activities.draining.state import ODD, DrainState
 from gpu_runbooks.activities.heartbeat import Beat
-from gpu_runbooks.activities.kubernetes import REFUSALS, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.listing import by_uid
+from gpu_runbooks.activities.kubernetes.client import REFUSALS, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.listing import by_uid
 from gpu_runbooks.activities.model.drain import LONGEST_GRACE, DrainPods, DrainProgress
 from gpu_runbooks.activities.model.node import NodeObservation
-from gpu_runbooks.activities.nodes import NODES, observe, ready_condition, require_same_machine
+from gpu_runbooks.activities.nodes.node import NODES, observe, ready_condition, require_same_machine
 
 PODS = "/api/v1/pods"
 

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gpu_runbooks.activities.explanation import explained
-from gpu_runbooks.activities.kubernetes import KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.explanation import explained
 
 DENIED_BY = re.compile(
     r"""admission\s+webhook\s+["'](?P<webhook>[^"']+)["']

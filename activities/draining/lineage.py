@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from gpu_runbooks.activities.draining.pods import Obstacle, full_name
 from gpu_runbooks.activities.draining.workloads import owner_of
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import BlockerReason
 
 RESPAWNS = 3

@@ -5,7 +5,7 @@ import re
 from gpu_runbooks.activities.draining.budgets import BudgetsFound
 from gpu_runbooks.activities.draining.eviction import Answer, Verdict
 from gpu_runbooks.activities.draining.pods import Obstacle, is_ready
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import BlockerReason
 
 LONGEST_QUOTE = 160

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from gpu_runbooks.activities.draining.workloads import owner_of
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import BlockerReason, DrainMethod, Workload
 
 End = Literal["evicted", "checkpointed", "completed", "deleted", "removed", "abandoned", "stays", "left"]

@@ -8,8 +8,8 @@ from typing import Literal
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.draining.workloads import fits, owner_of
-from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.listing import objects_in
+from gpu_runbooks.activities.kubernetes.client import Object
+from gpu_runbooks.activities.kubernetes.listing import objects_in
 from gpu_runbooks.activities.model.drain import BlockerReason, DrainPolicy
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"

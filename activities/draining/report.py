@@ -9,7 +9,7 @@ from gpu_runbooks.activities.draining.memory import MOST_PODS, DrainMemory, PodM
 from gpu_runbooks.activities.draining.outlook import blockers, ordered
 from gpu_runbooks.activities.draining.pod_record import PodRecord
 from gpu_runbooks.activities.draining.state import YOUNGER, DrainState
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import DrainProgress, DrainResult
 
 Outcome = Literal["drained", "blocked", "cancelled", "failed"]

@@ -33,7 +33,7 @@ from gpu_runbooks.activities.draining.pods import (
 from gpu_runbooks.activities.draining.step import Judge
 from gpu_runbooks.activities.draining.target import EVER, NEVER, Act, Step, Target
 from gpu_runbooks.activities.draining.workloads import owner_of, rule_for, workload_of
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import (
     BlockerReason,
     DrainMethod,

@@ -8,7 +8,7 @@ from gpu_runbooks.activities.draining.memory import PodMemory
 from gpu_runbooks.activities.draining.obstacles import NOT_TRIED
 from gpu_runbooks.activities.draining.pod_record import PodRecord
 from gpu_runbooks.activities.draining.pods import Obstacle
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.drain import PodOverride, PodRule
 
 EVER = datetime.min.replace(tzinfo=UTC)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.kubernetes import Object
-from gpu_runbooks.activities.listing import objects_in
+from gpu_runbooks.activities.kubernetes.client import Object
+from gpu_runbooks.activities.kubernetes.listing import objects_in
 from gpu_runbooks.activities.model.drain import DrainPolicy, PodRule, PodSelector, Workload
 
 TRAINING_OWNERS = frozenset(

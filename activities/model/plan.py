@@ -47,7 +47,7 @@ class Treatment(Wire):
 
 
 class ExpectedHardware(Wire):
-    """What a healthy node of an instance type has (source: `activities/instance_types.csv`)."""
+    """What a healthy node of an instance type has (source: `activities/aws/instance_types.csv`)."""
 
     instance_type: str
     gpus: int

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.test_pod import gpus_of
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.nodes.test_pod import gpus_of
 from testbed import gpu_allocations, gpu_processes, gpus
 from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import POOL_SELECTOR, Fleet, is_ready

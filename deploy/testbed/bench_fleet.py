@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from testbed.background import beside, together
 from testbed.fleet import is_ready
 from testbed.nodes import gpu_node

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.nodes import GPU_INSTANCE_TYPE, gpu_node, reboot_annotations, system_node
 
 REBOOT_SECONDS = 2

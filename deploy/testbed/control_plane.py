@@ -13,7 +13,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from testbed.api_proxy import ApiProxy
 from testbed.background import beside
 from testbed.build import path_of

@@ -20,7 +20,7 @@ import boto3
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from testbed.bridge import Bridge, Instance
 from testbed.call_log import Call, append_call
 

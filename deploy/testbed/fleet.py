@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, Object
 from testbed.control_plane import ControlPlane
 from testbed.nodes import POOL, POOL_LABEL
 from testbed.processes import PartFailedError

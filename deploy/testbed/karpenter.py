@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOLS
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS, NODE_POOLS
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from testbed.build import path_of
 from testbed.control_plane import ControlPlane

@@ -3,7 +3,7 @@
 import uuid
 from typing import Final
 
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 
 POOL_LABEL = "gpu-runbooks.dev/pool"
 POOL = "p5"

@@ -4,7 +4,7 @@ A test pod fails on a Node that carries the annotation `gpu-runbooks.dev/test-po
 any other. The decision is written on the Pod, and the stage `test-pod-end` waits for it.
 """
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError, Object
 
 TEST_POD_SELECTOR = "app.kubernetes.io/component=gpu-test-pod"
 NODE_ANNOTATION = "gpu-runbooks.dev/test-pod"

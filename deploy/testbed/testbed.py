@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from testbed import gpus
 from testbed.agents import Agents
 from testbed.alertmanager import Alertmanager

@@ -17,8 +17,8 @@ from botocore.exceptions import ReadTimeoutError
 from botocore.loaders import create_loader
 from moto.server import ThreadedMotoServer
 
-from gpu_runbooks.activities import ec2
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws import ec2
+from gpu_runbooks.activities.aws.connection import Aws
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import RebootInstance, ReplaceInstance
 from testbed.ports import free_port

@@ -7,7 +7,7 @@ from typing import Any
 from botocore.awsrequest import AWSResponse
 from cloud.conftest import GROUP, Wire
 
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws.connection import Aws
 
 Change = Callable[[dict[str, Any]], None]
 

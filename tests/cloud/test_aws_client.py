@@ -12,8 +12,8 @@ from cloud.conftest import CLUSTER, Wire, clients_of, reboot_of
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import CONNECT_SECONDS, READ_ATTEMPTS, READ_SECONDS, Aws, call
-from gpu_runbooks.activities.ec2 import describe, reboot_instance
+from gpu_runbooks.activities.aws.connection import CONNECT_SECONDS, READ_ATTEMPTS, READ_SECONDS, Aws, call
+from gpu_runbooks.activities.aws.ec2 import describe, reboot_instance
 from gpu_runbooks.activities.model.node import NodeIdentity
 
 LISTEN_NOWHERE = "http://127.0.0.1:9"

@@ -15,12 +15,12 @@ from cloud.conftest import (
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws.cluster_tag import why_not_ours
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.ec2 import describe_machine
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.cluster_tag import why_not_ours
-from gpu_runbooks.activities.ec2 import describe_machine
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
 
 OTHERS = {"kubernetes.io/cluster/other": "owned"}
 

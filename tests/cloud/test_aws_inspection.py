@@ -9,11 +9,11 @@ from cloud.conftest import Wire, identity, set_state
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import Aws
-from gpu_runbooks.activities.ec2 import inspect_instance
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.ec2 import inspect_instance
+from gpu_runbooks.activities.aws.scheduled_events import RETIRING, pending_events
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import InspectInstance
-from gpu_runbooks.activities.scheduled_events import RETIRING, pending_events
 
 EVENT_CODES = botocore.session.get_session().get_service_model("ec2").shape_for("EventCode").enum
 

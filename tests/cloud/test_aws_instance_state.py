@@ -7,9 +7,9 @@ from cloud.conftest import Wire, identity, reboot_of, set_state
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import READ_ATTEMPTS, Aws
-from gpu_runbooks.activities.ec2 import describe, reboot_instance
-from gpu_runbooks.activities.instance_state import GOING, STATES, Known, Odd, Seen, known_from
+from gpu_runbooks.activities.aws.connection import READ_ATTEMPTS, Aws
+from gpu_runbooks.activities.aws.ec2 import describe, reboot_instance
+from gpu_runbooks.activities.aws.instance_state import GOING, STATES, Known, Odd, Seen, known_from
 from gpu_runbooks.activities.model.node import NodeIdentity
 
 UNKNOWN, REFUSED = Known(), Known(refused=True)

@@ -16,8 +16,8 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import translated
-from gpu_runbooks.activities.aws_refusals import Refusal, meaning_of
+from gpu_runbooks.activities.aws.connection import translated
+from gpu_runbooks.activities.aws.refusals import Refusal, meaning_of
 
 URL = "https://ec2.us-west-2.amazonaws.com/"
 

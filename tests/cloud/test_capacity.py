@@ -19,14 +19,14 @@ from cloud.scaling import (
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.auto_scaling_group import Group, Launches, Member
-from gpu_runbooks.activities.aws import Aws
-from gpu_runbooks.activities.capacity_reservations import Reservation, needs_free_slot, why_no_slot
-from gpu_runbooks.activities.capacity_shortages import is_passing, shortage_in
+from gpu_runbooks.activities.aws.auto_scaling_group import Group, Launches, Member
+from gpu_runbooks.activities.aws.capacity_reservations import Reservation, needs_free_slot, why_no_slot
+from gpu_runbooks.activities.aws.capacity_shortages import is_passing, shortage_in
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.launch_history import cannot_launch, failures_since, launch_from, launches_in
+from gpu_runbooks.activities.aws.successor_capacity import why_nothing_would_come
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.launch_history import cannot_launch, failures_since, launch_from, launches_in
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.successor_capacity import why_nothing_would_come
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 NOW = datetime.now(UTC)

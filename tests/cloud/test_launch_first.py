@@ -16,11 +16,12 @@ from cloud.scaling import (
 )
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities import auto_scaling_group, errors
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws import auto_scaling_group
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.launch_first import launch_successor
+from gpu_runbooks.activities.aws.launch_mark import MARK, Mark, mark_on
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.launch_first import launch_successor
-from gpu_runbooks.activities.launch_mark import MARK, Mark, mark_on
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import LaunchSuccessor, SuccessorLaunched
 

@@ -6,13 +6,13 @@ from cloud.scaling import change_group, change_instance, set_lifecycle, show_res
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.auto_scaling_group import Group, Member
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws.auto_scaling_group import Group, Member
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.ec2 import Instance
+from gpu_runbooks.activities.aws.instance_owner import NODE_GROUP_TAG, Ownership
+from gpu_runbooks.activities.aws.termination_protection import protections
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.ec2 import Instance
-from gpu_runbooks.activities.instance_owner import NODE_GROUP_TAG, Ownership
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.termination_protection import protections
 
 TERMINATE = "TerminateInstanceInAutoScalingGroup"
 RESERVATION = "cr-0123456789abcdef0"

@@ -6,7 +6,7 @@ from cloud.conftest import Wire, identity, reboot_of, set_state, soon
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.aws import READ_ATTEMPTS, Aws
+from gpu_runbooks.activities.aws.connection import READ_ATTEMPTS, Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.model.node import NodeIdentity
 

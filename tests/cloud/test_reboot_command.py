@@ -12,12 +12,13 @@ import pytest
 from cloud.conftest import Wire, identity, launch_alone, reboot_of, set_state, soon
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities import errors, reboot_command
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws import reboot_command
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.reboot_command import refusal_of, run_reboot_command
+from gpu_runbooks.activities.aws.site_command import LONGEST_OUTPUT, Ended
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import RebootRequested
-from gpu_runbooks.activities.reboot_command import refusal_of, run_reboot_command
-from gpu_runbooks.activities.site_command import LONGEST_OUTPUT, Ended
 
 CHANGED_KEY = """@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
 @    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
@@ -266,7 +267,7 @@ async def test_a_command_that_cannot_be_killed_is_left_and_no_other_is_started_b
     aws: Aws, script: Any, ran: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reboot_command, "LIMIT_SECONDS", 1.0)
-    monkeypatch.setattr("gpu_runbooks.activities.site_command.KILL_GRACE", 0.1)
+    monkeypatch.setattr("gpu_runbooks.activities.aws.site_command.KILL_GRACE", 0.1)
     kill = os.killpg
     monkeypatch.setattr("os.killpg", lambda *_: None)  # as for a process that hangs in the kernel
     command = script("time.sleep(600)")

@@ -23,10 +23,11 @@ from cloud.scaling import set_lifecycle, show_activities, terminating
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from gpu_runbooks.activities import auto_scaling, auto_scaling_group, errors, successor
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws import auto_scaling, auto_scaling_group, successor
+from gpu_runbooks.activities.aws.connection import Aws
+from gpu_runbooks.activities.aws.instance_owner import GROUP_TAG, KARPENTER_TAGS
 from gpu_runbooks.activities.cloud import Cloud
-from gpu_runbooks.activities.instance_owner import GROUP_TAG, KARPENTER_TAGS
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import ConfirmReplacement
 
@@ -34,7 +35,7 @@ TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
 DIES_AFTER_THE_CALL = """
 import asyncio, os, signal, sys
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities.aws.connection import Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.model.repair import ReplaceInstance
 aws = Aws.connect(sys.argv[1])

@@ -9,8 +9,9 @@ from cloud.conftest import GROUP, Wire, members, replacement_of, set_state, soon
 from cloud.scaling import NO_P5, change_group, failed, leave_out, show_activities
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities import auto_scaling_group, errors, successor
-from gpu_runbooks.activities.aws import Aws
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws import auto_scaling_group, successor
+from gpu_runbooks.activities.aws.connection import Aws
 from gpu_runbooks.activities.cloud import Cloud
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import AwaitSuccessor, ConfirmReplacement

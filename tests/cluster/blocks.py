@@ -5,9 +5,9 @@ from typing import Any
 from cluster.conftest import change_taints
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.block_state import CORDON_TAINT
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, Object
 from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, UnblockNode
+from gpu_runbooks.activities.nodes.block_state import CORDON_TAINT
 
 OUR_TAINT = f"{names.BLOCK_TAINT}:NoSchedule"
 

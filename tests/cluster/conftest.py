@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.drain import DrainPods, DrainPolicy
 from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.api_proxy import ApiProxy
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.gpu_service_labels import PREFIX
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from gpu_runbooks.activities.gpu_services.labels import PREFIX
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import PauseGpuServices, ResumeGpuServices
 

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from cluster.conftest import until
 
-from gpu_runbooks.activities import kubernetes as module
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError
+from gpu_runbooks.activities.kubernetes import client as module
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError
 from testbed.api_faults import (
     close_connection,
     delay,

@@ -9,9 +9,9 @@ from cluster.conftest import KEEP_OTHERS_OFF, block_request
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.block import block, unblock
 from gpu_runbooks.activities.model.node import BlockMarker
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of, observe
 
 
 async def test_block_taints_cordons_and_marks(admin, kubernetes, node):

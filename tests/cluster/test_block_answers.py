@@ -15,10 +15,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities import kubernetes as client
-from gpu_runbooks.activities.block import unblock
 from gpu_runbooks.activities.cluster import Cluster
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.kubernetes import client
+from gpu_runbooks.activities.nodes.block import unblock
+from gpu_runbooks.activities.nodes.node import identity_of, observe
 from testbed.api_faults import close_connection, delay, drip, half_a_chunk, hang, lose_answer, respond, status
 from testbed.nodes import gpu_node
 
@@ -105,7 +105,7 @@ BROKEN_READS = {"a closed connection", "a lost answer"}
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(client, "CALL_TIMEOUT", 1.0)
-    monkeypatch.setattr("gpu_runbooks.activities.block.PAUSE", 0.0)
+    monkeypatch.setattr("gpu_runbooks.activities.nodes.block.PAUSE", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.block import ATTEMPTS, block, unblock
 from gpu_runbooks.activities.cluster import Cluster
-from gpu_runbooks.activities.kubernetes import KubernetesError
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
+from gpu_runbooks.activities.nodes.block import ATTEMPTS, block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of, observe
 from testbed.api_faults import first, lose_answer, respond, status
 
 NODE = "/api/v1/nodes/.*"
@@ -25,7 +25,7 @@ BUSY = status(429, "TooManyRequests", "the server has received too many requests
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
     """The pause lets other writers pass, and here is none: it would only make twenty attempts long."""
-    monkeypatch.setattr("gpu_runbooks.activities.block.PAUSE", 0.0)
+    monkeypatch.setattr("gpu_runbooks.activities.nodes.block.PAUSE", 0.0)
 
 
 async def test_a_taint_that_comes_between_read_and_write_stays(admin, faulty, proxy, node):

@@ -8,9 +8,9 @@ from cluster.conftest import block_request
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.block_state import LONGEST_REASON, MOST_REASONS, united
-from gpu_runbooks.activities.nodes import identity_of, marker_of, observe
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.block_state import LONGEST_REASON, MOST_REASONS, united
+from gpu_runbooks.activities.nodes.node import identity_of, marker_of, observe
 
 
 async def refused(kubernetes, request):

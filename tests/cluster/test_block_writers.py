@@ -8,10 +8,10 @@ from cluster.conftest import KEEP_OTHERS_OFF, block_request, change_taints
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.karpenter.objects import DO_NOT_REPAIR
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of, observe
 
 CYCLES = 6
 """Blocks and unblocks between the writers."""

@@ -15,11 +15,11 @@ from temporalio.testing import ActivityEnvironment
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.cluster import Cluster, translated
 from gpu_runbooks.activities.contracts import ClusterActivities
-from gpu_runbooks.activities.evidence import Evidence
+from gpu_runbooks.activities.evidence.evidence import Evidence
 from gpu_runbooks.activities.heartbeat import beating
-from gpu_runbooks.activities.kubernetes import KubernetesError
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 from gpu_runbooks.activities.model.node import ObserveNode, UnblockNode
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
 
 NAMESPACE = "gpu-runbooks"
 

@@ -6,8 +6,8 @@ import logging
 import pytest
 from kubernetes.aio import client, config
 
-from gpu_runbooks.activities import credentials as module
-from gpu_runbooks.activities.credentials import Credentials, of_environment
+from gpu_runbooks.activities.kubernetes import credentials as module
+from gpu_runbooks.activities.kubernetes.credentials import Credentials, of_environment
 
 
 class Source:

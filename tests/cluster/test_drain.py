@@ -7,10 +7,10 @@ from cluster.conftest import block_request, drain_request, pod_names, until
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.draining.drain import drain as drain_with_records
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of
 
 
 async def drain(kubernetes, request, **more):

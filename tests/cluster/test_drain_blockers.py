@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 from cluster.conftest import drain_request, pod_names, until
 
-from gpu_runbooks.activities import kubernetes as client
 from gpu_runbooks.activities.draining import calls as drain_calls
 from gpu_runbooks.activities.draining import eviction as drain_eviction
 from gpu_runbooks.activities.draining import outlook as drain_outlook
 from gpu_runbooks.activities.draining import state as drain_state
 from gpu_runbooks.activities.draining import step as drain_step
 from gpu_runbooks.activities.draining.drain import drain
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.kubernetes import client
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.drain import DrainPolicy
 from testbed.api_faults import hang, lose_answer, respond, status
 from testbed.nodes import reboot_annotations

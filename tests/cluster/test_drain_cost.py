@@ -4,10 +4,10 @@ import asyncio
 
 from cluster.conftest import block_request, drain_request, pod_names
 
-from gpu_runbooks.activities.block import block
 from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.draining.state import DrainState
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.api_faults import hang
 
 

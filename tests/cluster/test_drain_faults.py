@@ -6,8 +6,8 @@ import json
 import pytest
 from cluster.conftest import drain_request, pod_names
 
-from gpu_runbooks.activities import kubernetes as client
 from gpu_runbooks.activities.draining.drain import drain
+from gpu_runbooks.activities.kubernetes import client
 from gpu_runbooks.activities.model.drain import BlockerReason
 from testbed.api_faults import (
     close_connection,

@@ -9,7 +9,7 @@ from cluster.conftest import drain_request, pod_names, until
 
 from gpu_runbooks.activities.draining.drain import drain
 from gpu_runbooks.activities.draining.state import DrainState
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.model.drain import (
     DrainMethod,
     DrainPolicy,
@@ -18,7 +18,7 @@ from gpu_runbooks.activities.model.drain import (
     PodRule,
     Workload,
 )
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.api_faults import respond
 
 TRAINING = {"gpu-runbooks.dev/workload": "training"}

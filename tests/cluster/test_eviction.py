@@ -13,7 +13,7 @@ from gpu_runbooks.activities.draining.eviction import (
     pause,
 )
 from gpu_runbooks.activities.draining.obstacles import obstacle_of
-from gpu_runbooks.activities.kubernetes import KubernetesError
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 
 TWO_BUDGETS = (
     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."

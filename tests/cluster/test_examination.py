@@ -11,13 +11,15 @@ import pytest
 from cluster.conftest import soon, until
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities import errors, evidence_bundle, examination, names
-from gpu_runbooks.activities.evidence import Evidence
-from gpu_runbooks.activities.examination import examine_node
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities import errors, names
+from gpu_runbooks.activities.evidence import bundle as evidence_bundle
+from gpu_runbooks.activities.evidence import examination
+from gpu_runbooks.activities.evidence.evidence import Evidence
+from gpu_runbooks.activities.evidence.examination import examine_node
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.node_task import ExamineNode
-from gpu_runbooks.activities.node_tasks import tasks_path
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
+from gpu_runbooks.activities.nodes.node_tasks import tasks_path
 from testbed.nodes import gpu_node
 
 NAMESPACE = "gpu-runbooks"

@@ -6,7 +6,7 @@ import pytest
 
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.cluster import translated
-from gpu_runbooks.activities.kubernetes_error import error_of
+from gpu_runbooks.activities.kubernetes.error import error_of
 from testbed.api_faults import status
 
 WORKER = "system:serviceaccount:gpu-runbooks:cluster-worker"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_runbooks.activities.gpu_service_labels import CLIENT, MANAGED, PAUSED, PREFIX, others_at_work
-from gpu_runbooks.activities.gpu_service_pods import kept_off, name_of, pods_of_services
+from gpu_runbooks.activities.gpu_services.labels import CLIENT, MANAGED, PAUSED, PREFIX, others_at_work
+from gpu_runbooks.activities.gpu_services.pods import kept_off, name_of, pods_of_services
 
 STATE = "nvidia.com/gpu-driver-upgrade-state"
 PLUGIN = f"{PREFIX}device-plugin"

@@ -9,11 +9,11 @@ from cluster.gpu_services import OPERATOR, annotation, daemon_set, operator_labe
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.gpu_service_labels import CLIENT, MANAGED, PAUSED, PREFIX
-from gpu_runbooks.activities.gpu_services import pause_gpu_services, resume_gpu_services
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.gpu_services.labels import CLIENT, MANAGED, PAUSED, PREFIX
+from gpu_runbooks.activities.gpu_services.services import pause_gpu_services, resume_gpu_services
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.api_faults import respond, status
 
 PLUGIN, DCGM, EXPORTER = (f"{PREFIX}{each}" for each in ("device-plugin", "dcgm", "dcgm-exporter"))

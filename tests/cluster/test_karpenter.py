@@ -4,9 +4,9 @@ import pytest
 from cluster.blocks import annotate, annotations, marker, read, unblock_request
 from cluster.conftest import block_request
 
-from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR, belongs_to_karpenter
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.karpenter.objects import DO_NOT_REPAIR, belongs_to_karpenter
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of
 
 KARPENTER = {"karpenter.sh/nodepool": "p5"}
 

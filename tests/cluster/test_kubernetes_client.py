@@ -11,11 +11,11 @@ from aiohttp import web
 from cluster.conftest import soon
 from kubernetes.aio import client
 
-from gpu_runbooks.activities import kubernetes as module
-from gpu_runbooks.activities.api_connection import limits
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
-from gpu_runbooks.activities.kubernetes_error import LONGEST_RETRY_AFTER, error_of, seconds_asked
-from gpu_runbooks.activities.waiting import wait_for
+from gpu_runbooks.activities.kubernetes import client as module
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError
+from gpu_runbooks.activities.kubernetes.connection import limits
+from gpu_runbooks.activities.kubernetes.error import LONGEST_RETRY_AFTER, error_of, seconds_asked
+from gpu_runbooks.activities.kubernetes.waiting import wait_for
 
 NODES = "/api/v1/nodes"
 

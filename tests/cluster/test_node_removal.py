@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
 from gpu_runbooks.activities.model.repair import RemoveNode
-from gpu_runbooks.activities.node_removal import remove_node
+from gpu_runbooks.activities.nodes.removal import remove_node
 from testbed.api_faults import respond, status
 from testbed.nodes import gpu_node
 

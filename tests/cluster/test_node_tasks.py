@@ -7,7 +7,7 @@ from cluster.conftest import soon, until
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors, names
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.model.node_task import (
     GpuFacts,
     HardwareFacts,
@@ -15,7 +15,8 @@ from gpu_runbooks.activities.model.node_task import (
     ResetOutcome,
     RunNodeTask,
 )
-from gpu_runbooks.activities.node_tasks import (
+from gpu_runbooks.activities.nodes.node import identity_of
+from gpu_runbooks.activities.nodes.node_tasks import (
     delete_node_task,
     for_history,
     name_of,
@@ -24,7 +25,6 @@ from gpu_runbooks.activities.node_tasks import (
     task_of,
     tasks_path,
 )
-from gpu_runbooks.activities.nodes import identity_of
 
 NAMESPACE = "gpu-runbooks"
 TASKS = tasks_path(NAMESPACE)

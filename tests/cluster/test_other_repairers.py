@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cluster.conftest import until
 
-from gpu_runbooks.activities.karpenter_policies import repaired_by
-from gpu_runbooks.activities.kubernetes import KubernetesError
-from gpu_runbooks.activities.other_repairers import (
+from gpu_runbooks.activities.karpenter.other_repairers import (
     duration_of,
     first_due,
     imminent_repair,
     legacy_repair,
 )
+from gpu_runbooks.activities.karpenter.repair_policies import repaired_by
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 from testbed.api_faults import respond
 
 NOW = datetime(2026, 3, 4, 12, tzinfo=UTC)

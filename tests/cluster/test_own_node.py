@@ -21,8 +21,8 @@ from gpu_runbooks.activities.cluster import Cluster
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.node import BlockNode, BlockResult
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
-from gpu_runbooks.activities.nodes import identity_of, observe
-from gpu_runbooks.activities.own_node import HAND_OVERS
+from gpu_runbooks.activities.nodes.node import identity_of, observe
+from gpu_runbooks.activities.nodes.own_node import HAND_OVERS
 from gpu_runbooks.workflows.options import CLUSTER
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cluster.conftest import soon
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import AwaitReboot
-from gpu_runbooks.activities.nodes import identity_of
-from gpu_runbooks.activities.reboot_proof import Sightings, await_reboot, refused_pods
+from gpu_runbooks.activities.nodes.node import identity_of
+from gpu_runbooks.activities.nodes.reboot_proof import Sightings, await_reboot, refused_pods
 from testbed.api_faults import respond, status
 from testbed.nodes import gpu_node
 

@@ -8,13 +8,13 @@ import pytest
 from cluster.conftest import KEEP_OTHERS_OFF, block_request, soon, until
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.karpenter.objects import DO_NOT_REPAIR
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import ClaimReplacement
-from gpu_runbooks.activities.nodes import identity_of, marker_of, observe
-from gpu_runbooks.activities.replacement import claim_replacement, is_candidate
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of, marker_of, observe
+from gpu_runbooks.activities.nodes.replacement import claim_replacement, is_candidate
 from testbed.api_faults import respond, status
 from testbed.nodes import POOL_LABEL
 

@@ -8,11 +8,11 @@ from cluster.conftest import KEEP_OTHERS_OFF, change_taints, pod_names, soon, un
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.model.node_task import RunTestPod, TestPodResult
 from gpu_runbooks.activities.model.plan import TestPodTemplate
-from gpu_runbooks.activities.nodes import identity_of
-from gpu_runbooks.activities.test_pod import (
+from gpu_runbooks.activities.nodes.node import identity_of
+from gpu_runbooks.activities.nodes.test_pod import (
     gpus_of,
     name_of,
     pod_of,

@@ -7,8 +7,8 @@ from cluster.blocks import OUR_TAINT, annotate, annotations, patch, read, taint_
 from cluster.conftest import KEEP_OTHERS_OFF, block_request
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.nodes import identity_of, observe
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of, observe
 
 OPERATING = Path(__file__).parents[2] / "docs" / "operating.md"
 

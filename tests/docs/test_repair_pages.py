@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from gpu_runbooks.activities import errors, reboot_command
+from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.aws import reboot_command
+from gpu_runbooks.activities.history.recorded_repairs import is_hardware_name
 from gpu_runbooks.activities.model.node_task import ResetOutcome
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.model.repair import RebootMethod
-from gpu_runbooks.activities.recorded_repairs import is_hardware_name
 from gpu_runbooks.workflows.failures import NO_ANSWER
 
 DOCS = Path(__file__).parents[2] / "docs"

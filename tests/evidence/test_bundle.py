@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gpu_runbooks.activities import evidence_bundle
-from gpu_runbooks.activities.evidence import canonical
+from gpu_runbooks.activities.evidence import bundle as evidence_bundle
+from gpu_runbooks.activities.evidence.evidence import canonical
 
 NODE = {
     "metadata": {

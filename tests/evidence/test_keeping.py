@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from gpu_runbooks.activities.evidence import Evidence, canonical, key_of, sink_of
-from gpu_runbooks.activities.evidence_sinks import DirectorySink, S3Sink
+from gpu_runbooks.activities.evidence.evidence import Evidence, canonical, key_of, sink_of
+from gpu_runbooks.activities.evidence.sinks import DirectorySink, S3Sink
 from gpu_runbooks.activities.model.drain import BlockerReason, PodBlocker
 
 INCIDENT = {"incident": "node/prod/gpu-01", "run_id": "0199-run"}

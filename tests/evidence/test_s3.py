@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from gpu_runbooks.activities.evidence import Evidence, canonical
+from gpu_runbooks.activities.evidence.evidence import Evidence, canonical
 from testbed.ports import free_port
 
 POLICY = Path(__file__).parents[2] / "deploy" / "manifests" / "iam" / "evidence-writer.json"

@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workers import intake
 from gpu_runbooks.workers.settings import Settings

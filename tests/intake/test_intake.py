@@ -12,7 +12,7 @@ from intake.alerts import alert, notification
 from intake.conftest import CLUSTER, TOKEN, Webhook, served
 from temporalio.worker import Worker
 
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workers import incidents, intake
 from gpu_runbooks.workers.settings import Settings

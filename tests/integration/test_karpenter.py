@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from integration.driving import ended, is_in_service, start_by_hand
 
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS
+from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS
 from gpu_runbooks.activities.names import NODE_POOL_LABEL
 from testbed.karpenter import Karpenter
 from testbed.nodes import POOL

@@ -5,7 +5,7 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from gpu_runbooks.activities.recorded_repairs import MEMO
+    from gpu_runbooks.activities.history.recorded_repairs import MEMO
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_OUTCOME, RUNBOOK_PHASE
 
 

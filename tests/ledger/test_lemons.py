@@ -13,7 +13,7 @@ from policy.factories import SMALLEST
 from rich.console import Console
 from temporalio.client import Client
 
-from gpu_runbooks.activities.ledger import RecordedRun
+from gpu_runbooks.activities.history.ledger import RecordedRun
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workers.lemons import lemons
 from gpu_runbooks.workers.lemons_report import report

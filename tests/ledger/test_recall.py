@@ -8,7 +8,7 @@ import pytest
 from ledger.factories import repair
 from temporalio.client import Client
 
-from gpu_runbooks.activities.ledger import (
+from gpu_runbooks.activities.history.ledger import (
     LARGEST_HISTORY,
     recall_hardware,
     recorded_runs,

@@ -6,8 +6,7 @@ from datetime import timedelta
 import pytest
 from ledger.factories import A, repair
 
-from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.activities.recorded_repairs import (
+from gpu_runbooks.activities.history.recorded_repairs import (
     LARGEST_INDEX,
     LARGEST_MEMO,
     indexed,
@@ -15,6 +14,7 @@ from gpu_runbooks.activities.recorded_repairs import (
     repairs_memo,
     repairs_of_memo,
 )
+from gpu_runbooks.activities.model.plan import RungName
 
 RESET = repair(RungName.RESET_GPU, (A, "serial:1"))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from testbed.build import path_of
 from testbed.control_plane import ControlPlane
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
 
 OURS = "gpu-runbooks"
 TESTS = "gpu-runbooks-tests"

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.block import block, unblock
-from gpu_runbooks.activities.gpu_service_labels import MANAGED, PAUSED
-from gpu_runbooks.activities.karpenter import DO_NOT_REPAIR
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.gpu_services.labels import MANAGED, PAUSED
+from gpu_runbooks.activities.karpenter.objects import DO_NOT_REPAIR
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
 from gpu_runbooks.activities.model.node import BlockNode, UnblockNode
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.block import block, unblock
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.nodes import gpu_node
 
 NODES = "/api/v1/nodes"

@@ -6,8 +6,8 @@ import pytest
 from manifests.conftest import MANIFESTS
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.evidence import sink_of
-from gpu_runbooks.activities.evidence_sinks import DirectorySink
+from gpu_runbooks.activities.evidence.evidence import sink_of
+from gpu_runbooks.activities.evidence.sinks import DirectorySink
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.policy_file import load_policy
 

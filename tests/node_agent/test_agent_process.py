@@ -13,11 +13,11 @@ from urllib.parse import quote
 import pytest
 from node_agent.cluster import TASKS, agent_node, condition, create_task, delete, end_of, phase, until
 
-from gpu_runbooks.activities.evidence import Evidence
-from gpu_runbooks.activities.examination import examine_node
+from gpu_runbooks.activities.evidence.evidence import Evidence
+from gpu_runbooks.activities.evidence.examination import examine_node
 from gpu_runbooks.activities.model.node_task import ExamineNode
 from gpu_runbooks.activities.names import HEALTHY_CONDITION
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
 from gpu_runbooks.workers.node_agent import agent
 from gpu_runbooks.workers.settings import Settings
 from testbed import gpu_allocations

@@ -17,7 +17,7 @@ from node_agent.cluster import (
 )
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, KubernetesError
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, KubernetesError
 
 OWN_CONDITION = {
     "type": names.HEALTHY_CONDITION,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_runbooks.activities.instance_types import expected_hardware
+from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.workers.node_agent.nvml import Measurement
 from gpu_runbooks.workers.node_agent.verdict import judge

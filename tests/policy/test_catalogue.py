@@ -2,8 +2,8 @@
 
 import pytest
 
-from gpu_runbooks.activities import instance_types
-from gpu_runbooks.activities.instance_types import expected_hardware
+from gpu_runbooks.activities.aws import instance_types
+from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.workflows import catalogue
 from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError, first_rung, parse_code
 

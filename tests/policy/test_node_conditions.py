@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from policy.factories import SMALLEST, fault
 
-from gpu_runbooks.activities.karpenter_policies import EKS, repaired_by
+from gpu_runbooks.activities.karpenter.repair_policies import EKS, repaired_by
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.node_conditions import LADDER_OF_CONDITION

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from testbed.agents import Agents
 from testbed.fleet import Fleet
 from testbed.gpu_processes import FABRIC_MANAGER_PID

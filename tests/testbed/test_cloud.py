@@ -5,7 +5,7 @@ import asyncio
 import boto3
 import pytest
 
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed import gpus
 from testbed.fleet import is_ready
 from testbed.testbed import Testbed

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gpu_runbooks.activities.kubernetes import KubernetesError
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node, reboot_annotations
 

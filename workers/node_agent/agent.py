@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gpu_runbooks.activities.kubernetes import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.health import HealthLoop
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.kubernetes import Kubernetes, KubernetesError
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable
 from gpu_runbooks.workers.node_agent.own_node import OwnNode, read_own_node
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe

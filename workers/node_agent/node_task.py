@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind
 from gpu_runbooks.workers.node_agent.device_settings import DeviceSettings
 from gpu_runbooks.workers.node_agent.own_node import OwnNode

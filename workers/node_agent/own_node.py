@@ -5,8 +5,8 @@
 
 from dataclasses import dataclass
 
-from gpu_runbooks.activities.instance_types import expected_hardware
-from gpu_runbooks.activities.kubernetes import Object
+from gpu_runbooks.activities.aws.instance_types import expected_hardware
+from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.model.plan import ExpectedHardware
 
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"

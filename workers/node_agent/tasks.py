@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_runbooks.activities import names
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH, Kubernetes, KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.node_task import HardwareFacts, NodeTaskKind, ResetOutcome
 from gpu_runbooks.workers.node_agent.collection import Collector
 from gpu_runbooks.workers.node_agent.device_settings import DeviceSettings

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from cluster.conftest import soon, until
 
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, condition_of
-from gpu_runbooks.activities.kubernetes import Kubernetes, Object
+from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS, condition_of
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import AwaitNodeClaim, DeleteNodeClaim, NodeClaimDeleted
 from gpu_runbooks.activities.names import NODE_POOL_LABEL
-from gpu_runbooks.activities.nodes import NODES
+from gpu_runbooks.activities.nodes.node import NODES
 from testbed.control_plane import ControlPlane
 from testbed.karpenter import TOLERATIONS, Karpenter
 

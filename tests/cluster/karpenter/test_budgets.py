@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from gpu_runbooks.activities.karpenter_budgets import (
+from gpu_runbooks.activities.karpenter.budgets import (
     Usage,
     allowed,
     duration_of,

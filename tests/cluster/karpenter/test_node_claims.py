@@ -10,13 +10,13 @@ from cluster.karpenter.conftest import delete_request, node_of
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS, NODE_POOLS, is_going
-from gpu_runbooks.activities.karpenter_capacity import EVENTS, NO_CAPACITY, is_named_by
-from gpu_runbooks.activities.kubernetes import MERGE_PATCH
+from gpu_runbooks.activities.karpenter.capacity import EVENTS, NO_CAPACITY, is_named_by
+from gpu_runbooks.activities.karpenter.node_claims import delete_node_claim
+from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS, NODE_POOLS, is_going
+from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.names import NODE_POOL_LABEL
-from gpu_runbooks.activities.node_claims import delete_node_claim
-from gpu_runbooks.activities.nodes import identity_of
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import identity_of
 from testbed.api_faults import first
 
 

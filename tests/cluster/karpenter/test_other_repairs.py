@@ -6,10 +6,10 @@ from datetime import UTC, datetime, timedelta
 from cluster.conftest import block_request, until
 from cluster.karpenter.conftest import first_claim, make_gpu_pod, node_of, runs, show
 
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.karpenter import condition_of, is_going
-from gpu_runbooks.activities.nodes import NODES, identity_of
-from gpu_runbooks.activities.other_repairers import imminent_repair
+from gpu_runbooks.activities.karpenter.objects import condition_of, is_going
+from gpu_runbooks.activities.karpenter.other_repairers import imminent_repair
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from testbed.karpenter import UNHEALTHY
 
 

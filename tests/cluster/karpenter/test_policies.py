@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 from pydantic import ValidationError
 
-from gpu_runbooks.activities.karpenter_policies import (
+from gpu_runbooks.activities.karpenter.repair_policies import (
     provider_of,
     read_table,
     repaired_by,

@@ -12,13 +12,13 @@ from cluster.karpenter.conftest import (
     runs,
 )
 
-from gpu_runbooks.activities import node_claim_end
-from gpu_runbooks.activities.block import block
-from gpu_runbooks.activities.karpenter import NODE_CLAIMS
+from gpu_runbooks.activities.karpenter import node_claim_end
+from gpu_runbooks.activities.karpenter.node_claims import await_node_claim, delete_node_claim
+from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS
 from gpu_runbooks.activities.model.repair import ClaimReplacement
-from gpu_runbooks.activities.node_claims import await_node_claim, delete_node_claim
-from gpu_runbooks.activities.nodes import NODES, identity_of, observe
-from gpu_runbooks.activities.replacement import claim_replacement
+from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.node import NODES, identity_of, observe
+from gpu_runbooks.activities.nodes.replacement import claim_replacement
 from testbed.nodes import POOL_LABEL
 
 

@@ -1,0 +1,1 @@
+"""EC2 and Auto Scaling: instances, their owners, capacity and successors."""

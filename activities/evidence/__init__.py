@@ -1,0 +1,1 @@
+"""What is kept of a node before a repair destroys it."""

@@ -1,0 +1,1 @@
+"""What earlier incidents left in Temporal."""

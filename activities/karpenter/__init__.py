@@ -1,0 +1,1 @@
+"""Karpenter's objects: replacement through a NodeClaim, its budgets, and its own repairs."""

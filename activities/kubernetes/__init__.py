@@ -1,0 +1,1 @@
+"""The Kubernetes API: one connection, its lists and watches, and what its answers mean."""
