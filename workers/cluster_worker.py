@@ -6,8 +6,8 @@ from gpu_runbooks.activities.cluster import Cluster
 from gpu_runbooks.activities.evidence.evidence import Evidence
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
-from gpu_runbooks.workers.planner import planner, read_policy
-from gpu_runbooks.workers.retention import warn_of_short_retention
+from gpu_runbooks.workers.hardware.retention import warn_of_short_retention
+from gpu_runbooks.workers.policy.policy_file import PolicyFile
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 
@@ -17,21 +17,20 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
 
     Raises `ValueError` and `OSError` for a policy or a place for evidence that cannot be used.
     """
-    policy = read_policy(settings)
-    plan = planner(settings, policy)
+    policy_file = PolicyFile(settings)
     evidence = Evidence.at(settings.evidence)
     async with Kubernetes.connect() as kubernetes:
         cluster = Cluster(
             kubernetes,
-            plan,
+            policy_file.plan,
             settings.namespace,
             own_pod_uid=settings.pod_uid,
             own_node=settings.node_name,
             evidence=evidence,
         )
         client = await connect()
-        await warn_of_short_retention(client, policy)
-        await run_worker(
+        await warn_of_short_retention(client, policy_file.policy)
+        working = run_worker(
             client,
             stop,
             task_queue=CLUSTER_QUEUE,
@@ -54,3 +53,6 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.run_test_pod,
             ],
         )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(working)
+            group.create_task(policy_file.watch(stop))

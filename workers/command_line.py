@@ -14,10 +14,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from gpu_runbooks.workers.settings import Settings
-from gpu_runbooks.workflows.policy_fields import Duration
+from gpu_runbooks.workflows.policy.fields import Duration
 
 ROLES = {
-    "intake": ("intake", "take in alerts and start incidents"),
+    "intake": ("intake.role", "take in alerts and start incidents"),
     "controller": ("controller", "run the workflows"),
     "cluster-worker": ("cluster_worker", "run the activities that need Kubernetes"),
     "cloud-worker": ("cloud_worker", "run the activities that need AWS"),
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     try:
         if asked.command == "check-policy":
-            from gpu_runbooks.workers.policy_check import check_policy  # noqa: PLC0415 - no role needs it
+            from gpu_runbooks.workers.policy.check import check_policy  # noqa: PLC0415 - no role needs it
 
             sys.stdout.write(check_policy(asked.file) + "\n")
         elif asked.command == "lemons":
@@ -84,7 +84,7 @@ def _duration(text: str) -> timedelta:
 async def _lemons(since: timedelta, *, as_json: bool) -> None:
     from rich.console import Console  # noqa: PLC0415 - no role needs these
 
-    from gpu_runbooks.workers.lemons_report import report  # noqa: PLC0415
+    from gpu_runbooks.workers.hardware.lemons_report import report  # noqa: PLC0415
 
     await report(since, as_json=as_json, out=Console(), err=Console(stderr=True))
 

@@ -21,7 +21,7 @@ from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Drain
 from gpu_runbooks.workflows.options import until
 from gpu_runbooks.workflows.phases import Phase
-from gpu_runbooks.workflows.policy_drain import longest_wait
+from gpu_runbooks.workflows.policy.drain import longest_wait
 from gpu_runbooks.workflows.recording import enter, record
 
 

@@ -12,14 +12,14 @@ from policy.factories import SMALLEST
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows import catalogue
-from gpu_runbooks.workflows.node_conditions import LADDER_OF_CONDITION, ConditionAnswer, answer_to
 from gpu_runbooks.workflows.phases import Outcome, Phase
-from gpu_runbooks.workflows.planning import LADDER_OF
-from gpu_runbooks.workflows.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
-from gpu_runbooks.workflows.policy_drain import Drain, DrainRule
-from gpu_runbooks.workflows.policy_file import load_policy
-from gpu_runbooks.workflows.policy_repair import Repair, Repeats
+from gpu_runbooks.workflows.policy import catalogue
+from gpu_runbooks.workflows.policy.drain import Drain, DrainRule
+from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.policy.node_conditions import LADDER_OF_CONDITION, ConditionAnswer, answer_to
+from gpu_runbooks.workflows.policy.planning import LADDER_OF
+from gpu_runbooks.workflows.policy.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
+from gpu_runbooks.workflows.policy.repair import Repair, Repeats
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]

@@ -18,7 +18,7 @@ from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
-from gpu_runbooks.workers import intake
+from gpu_runbooks.workers.intake import role
 from gpu_runbooks.workers.settings import Settings
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node
@@ -152,7 +152,7 @@ async def served(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(kubeconfig))
         patch.setenv("TEMPORAL_ADDRESS", address or temporal.address)
-        running = asyncio.create_task(intake.run(settings, stop))
+        running = asyncio.create_task(role.run(settings, stop))
         try:
             async with asyncio.timeout(60):
                 while not running.done() and not await answers(f"http://{listen}/healthz"):

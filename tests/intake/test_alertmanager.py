@@ -8,7 +8,7 @@ import pytest
 from intake.alerts import RECEIVED, alert, notification
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
-from gpu_runbooks.workers.alertmanager import (
+from gpu_runbooks.workers.intake.alertmanager import (
     LONGEST_SUMMARY,
     Alert,
     AlertIgnored,
@@ -20,7 +20,7 @@ from gpu_runbooks.workers.alertmanager import (
     read_webhook,
     target_of,
 )
-from gpu_runbooks.workflows.policy import Intake
+from gpu_runbooks.workflows.policy.policy import Intake
 
 LABELS = Intake().node_labels
 NODES = {"gpu-a1", "gpu-a2"}

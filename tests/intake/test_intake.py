@@ -14,7 +14,8 @@ from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
-from gpu_runbooks.workers import incidents, intake
+from gpu_runbooks.workers.intake import incidents
+from gpu_runbooks.workers.intake import webhook as source
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_FAULT, RUNBOOK_NODE, RUNBOOK_PHASE
@@ -47,7 +48,7 @@ class TestTaken:
         assert status == 200
         assert body["alerts"] == [
             {
-                "alert": "GpuXidCritical",
+                "signal": "GpuXidCritical",
                 "status": "started",
                 "node": node,
                 "reason": "",
@@ -219,7 +220,7 @@ class TestRefused:
             aiohttp.ClientSession() as session,
             session.post(
                 f"{webhook.url}/alertmanager",
-                data=BytesIO(b" " * 30 * intake.LONGEST_BODY),
+                data=BytesIO(b" " * 30 * source.LONGEST_BODY),
                 headers={"Authorization": f"Bearer {TOKEN}"},
             ) as response,
         ):
@@ -253,7 +254,7 @@ class TestRefused:
 
     async def test_it_does_not_start_where_anyone_could_post(self) -> None:
         with pytest.raises(ValueError, match="GPU_RUNBOOKS_WEBHOOK_TOKEN_FILE"):
-            await intake.run(Settings(listen=f"0.0.0.0:{free_port()}"), asyncio.Event())
+            await source.run(None, Settings(listen=f"0.0.0.0:{free_port()}"), asyncio.Event())
 
 
 @pytest.mark.usefixtures("quick")

@@ -3,7 +3,7 @@
 import pytest
 from incident.plans import identity, report
 
-from gpu_runbooks.workers.incidents import settles
+from gpu_runbooks.workers.intake.incidents import settles
 from gpu_runbooks.workflows.phases import Outcome
 
 REPORT = report()

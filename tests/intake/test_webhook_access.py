@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_runbooks.workers.webhook_access import Access, access
+from gpu_runbooks.workers.intake.webhook_access import Access, access
 
 TOKEN = "s3cret-demo"
 

@@ -15,10 +15,10 @@ from temporalio.client import Client
 
 from gpu_runbooks.activities.history.ledger import RecordedRun
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workers.lemons import lemons
-from gpu_runbooks.workers.lemons_report import report
-from gpu_runbooks.workers.retention import warn_of_short_retention
-from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workers.hardware.lemons import lemons
+from gpu_runbooks.workers.hardware.lemons_report import report
+from gpu_runbooks.workers.hardware.retention import warn_of_short_retention
+from gpu_runbooks.workflows.policy.file import load_policy
 
 RESET, REBOOT, REPLACE = RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

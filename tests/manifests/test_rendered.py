@@ -9,7 +9,7 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.evidence.evidence import sink_of
 from gpu_runbooks.activities.evidence.sinks import DirectorySink
 from gpu_runbooks.workers.settings import Settings
-from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workflows.policy.file import load_policy
 
 ROLES = {"intake", "controller", "cluster-worker", "cloud-worker", "node-agent"}
 OF_LIBRARIES = {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "LD_LIBRARY_PATH"}

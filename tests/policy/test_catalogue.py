@@ -4,8 +4,8 @@ import pytest
 
 from gpu_runbooks.activities.aws import instance_types
 from gpu_runbooks.activities.aws.instance_types import expected_hardware
-from gpu_runbooks.workflows import catalogue
-from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError, first_rung, parse_code
+from gpu_runbooks.workflows.policy import catalogue
+from gpu_runbooks.workflows.policy.catalogue import FirstRung, UnreadableXidError, first_rung, parse_code
 
 
 @pytest.mark.parametrize(

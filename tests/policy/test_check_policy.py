@@ -2,7 +2,7 @@
 
 from policy.factories import SMALLEST
 
-from gpu_runbooks.workers.policy_check import check_policy
+from gpu_runbooks.workers.policy.check import check_policy
 
 
 def test_pools_ladders_and_repairs_of_each_pool(tmp_path):

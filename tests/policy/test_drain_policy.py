@@ -16,9 +16,9 @@ from gpu_runbooks.activities.model.drain import (
     WorkloadSelector,
 )
 from gpu_runbooks.activities.model.fault import FaultSource
-from gpu_runbooks.workflows.planning import plan
-from gpu_runbooks.workflows.policy_drain import longest_wait
-from gpu_runbooks.workflows.policy_file import PolicyError, load_policy
+from gpu_runbooks.workflows.policy.drain import longest_wait
+from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
+from gpu_runbooks.workflows.policy.planning import plan
 
 FAULTS = """\
 faults:

@@ -8,9 +8,9 @@ from policy.factories import SMALLEST, fault
 from gpu_runbooks.activities.karpenter.repair_policies import EKS, repaired_by
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.node_conditions import LADDER_OF_CONDITION
-from gpu_runbooks.workflows.planning import treatment_of
-from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.policy.node_conditions import LADDER_OF_CONDITION
+from gpu_runbooks.workflows.policy.planning import treatment_of
 
 POLICY = load_policy(SMALLEST)
 
@@ -65,7 +65,7 @@ def test_rule_of_a_condition_can_be_named_in_the_section_drain():
 
 
 def test_rule_of_a_condition_that_the_site_has_a_rule_for_never_decides():
-    from gpu_runbooks.workflows.policy_file import PolicyError
+    from gpu_runbooks.workflows.policy.file import PolicyError
 
     text = (
         SMALLEST

@@ -7,8 +7,8 @@ from policy.factories import P5, SMALLEST, fault, node
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.planning import PlanRefused, plan, treatment_of
-from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 
 POLICY = load_policy(SMALLEST)
 DISRUPTIVE = {RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE}

@@ -6,7 +6,7 @@ import pytest
 from policy.factories import SMALLEST
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.policy_file import PolicyError, load_policy
+from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
 
 
 def problems(text: str) -> list[str]:

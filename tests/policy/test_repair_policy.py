@@ -7,8 +7,8 @@ from policy.factories import P5, SMALLEST, fault, node
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.repair import RebootMethod, RepairPolicy, RepeatPolicy
-from gpu_runbooks.workflows.planning import plan
-from gpu_runbooks.workflows.policy_file import PolicyError, load_policy
+from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
+from gpu_runbooks.workflows.policy.planning import plan
 
 TWO_POOLS = """\
 mode: enforce

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.policy import (
+from gpu_runbooks.workflows.policy.policy import (
     BLOCK_ONLY,
     BUILT_IN_LADDERS,
     NO_TOUCH,

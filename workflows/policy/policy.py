@@ -15,10 +15,10 @@ from gpu_runbooks.activities.model.drain import TEMPORAL
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.model.repair import RepairPolicy
-from gpu_runbooks.workflows.catalogue import parse_code
-from gpu_runbooks.workflows.policy_drain import Drain
-from gpu_runbooks.workflows.policy_fields import Code, Duration, Key, Name, Written
-from gpu_runbooks.workflows.policy_repair import Repair
+from gpu_runbooks.workflows.policy.catalogue import parse_code
+from gpu_runbooks.workflows.policy.drain import Drain
+from gpu_runbooks.workflows.policy.fields import Code, Duration, Key, Name, Written
+from gpu_runbooks.workflows.policy.repair import Repair
 
 REPAIRS = frozenset({RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE})
 """Rungs that change the machine."""

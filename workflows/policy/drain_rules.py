@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 
 from gpu_runbooks.activities.model.fault import FaultSource
-from gpu_runbooks.workflows.planning import CONDITION_RULE, MANUAL, built_in_rule
-from gpu_runbooks.workflows.policy import FaultRule, canonical_code
-from gpu_runbooks.workflows.policy_drain import DrainRule, Pods, WorkloadPods
-from gpu_runbooks.workflows.policy_rules import Contradiction, Place
+from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
+from gpu_runbooks.workflows.policy.planning import CONDITION_RULE, MANUAL, built_in_rule
+from gpu_runbooks.workflows.policy.policy import FaultRule, canonical_code
+from gpu_runbooks.workflows.policy.rules import Contradiction, Place
 
 XID_RULE = re.compile(r"xid-(\d{1,6})", re.ASCII)
 

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from gpu_runbooks.activities.history.ledger import RecordedRun, recorded_runs, retention
-from gpu_runbooks.workers.lemons import Lemon, lemons
+from gpu_runbooks.workers.hardware.lemons import Lemon, lemons
 from gpu_runbooks.workers.temporal_connection import connect
 from gpu_runbooks.workflows.ledger import window_in_words
 

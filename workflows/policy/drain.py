@@ -15,7 +15,7 @@ from gpu_runbooks.activities.model.drain import (
     Workload,
     WorkloadSelector,
 )
-from gpu_runbooks.workflows.policy_fields import (
+from gpu_runbooks.workflows.policy.fields import (
     Duration,
     Key,
     Kind,

@@ -13,8 +13,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
-from gpu_runbooks.workflows.catalogue import UnreadableXidError
-from gpu_runbooks.workflows.policy import canonical_code
+from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
+from gpu_runbooks.workflows.policy.policy import canonical_code
 
 NODE_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 """A DNS subdomain, as Kubernetes demands of a Node's name. Nothing else gets near an API path."""

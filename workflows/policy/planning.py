@@ -12,10 +12,17 @@ from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
-from gpu_runbooks.workflows import catalogue
-from gpu_runbooks.workflows.catalogue import FirstRung, UnreadableXidError
-from gpu_runbooks.workflows.node_conditions import answer_to
-from gpu_runbooks.workflows.policy import BLOCK_ONLY, NO_TOUCH, Policy, Pool, canonical_code, leaves_node
+from gpu_runbooks.workflows.policy import catalogue
+from gpu_runbooks.workflows.policy.catalogue import FirstRung, UnreadableXidError
+from gpu_runbooks.workflows.policy.node_conditions import answer_to
+from gpu_runbooks.workflows.policy.policy import (
+    BLOCK_ONLY,
+    NO_TOUCH,
+    Policy,
+    Pool,
+    canonical_code,
+    leaves_node,
+)
 
 MANUAL = "manual"
 """Code of a fault that a person starts a runbook with, and the built-in rule for it."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from gpu_runbooks.activities.model.repair import RebootMethod, RepairPolicy, RepeatPolicy
-from gpu_runbooks.workflows.policy_fields import Duration, Written
+from gpu_runbooks.workflows.policy.fields import Duration, Written
 
 LONGEST_WINDOW = timedelta(days=365)
 """Of the look back at the same hardware; the retention of the Temporal namespace ends it earlier."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.ledger import cap_of
-from gpu_runbooks.workflows.policy import Ladder, Pool
-from gpu_runbooks.workflows.policy_repair import Repair
-from gpu_runbooks.workflows.policy_rules import Contradiction, Place
+from gpu_runbooks.workflows.policy.policy import Ladder, Pool
+from gpu_runbooks.workflows.policy.repair import Repair
+from gpu_runbooks.workflows.policy.rules import Contradiction, Place
 
 KARPENTER = ("karpenter.sh/", "karpenter.k8s.aws/")
 """Domains of the labels that only Karpenter's nodes have."""

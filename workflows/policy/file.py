@@ -11,12 +11,12 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gpu_runbooks.workflows.policy import FaultRule, Ladder, Policy, Pool
-from gpu_runbooks.workflows.policy_drain import DrainRule, Pods, WorkloadPods
-from gpu_runbooks.workflows.policy_drain_rules import drain_contradictions
-from gpu_runbooks.workflows.policy_repair import Repair
-from gpu_runbooks.workflows.policy_repair_rules import repair_contradictions
-from gpu_runbooks.workflows.policy_rules import Contradiction, Place, contradictions
+from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
+from gpu_runbooks.workflows.policy.drain_rules import drain_contradictions
+from gpu_runbooks.workflows.policy.policy import FaultRule, Ladder, Policy, Pool
+from gpu_runbooks.workflows.policy.repair import Repair
+from gpu_runbooks.workflows.policy.repair_rules import repair_contradictions
+from gpu_runbooks.workflows.policy.rules import Contradiction, Place, contradictions
 
 
 @dataclass(frozen=True, order=True)

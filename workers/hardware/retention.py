@@ -7,7 +7,7 @@ from temporalio.service import RPCError
 
 from gpu_runbooks.activities.history.ledger import retention
 from gpu_runbooks.workflows.ledger import window_in_words
-from gpu_runbooks.workflows.policy import Policy
+from gpu_runbooks.workflows.policy.policy import Policy
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.ledger import window_in_words
-from gpu_runbooks.workflows.policy_file import load_policy
+from gpu_runbooks.workflows.policy.file import load_policy
 
 
 def check_policy(file: Path) -> str:

@@ -1,0 +1,1 @@
+"""The report on hardware that incidents repaired again and again."""

@@ -1,0 +1,1 @@
+"""The role `intake`: signals of every source in, incidents out. A source is one module."""

@@ -1,0 +1,69 @@
+"""What every source hands its faults to: policy is asked, and the fault goes to the incident of its node.
+
+A source says what is wrong and on which live Node. It never decides what is done about it.
+"""
+
+import logging
+from dataclasses import asdict, dataclass
+
+from temporalio.exceptions import ApplicationError
+
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
+from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.plan import FaultReport
+from gpu_runbooks.activities.nodes.node import NODES, identity_of
+from gpu_runbooks.workers.intake.incidents import Incidents, TemporalUnavailableError
+from gpu_runbooks.workers.policy.policy_file import PolicyFile
+from gpu_runbooks.workflows.policy.policy import Policy
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of one signal."""
+
+    signal: str
+    """What the source calls it: an alert's name, a condition's type, an event's code."""
+    status: str
+    """started, joined, duplicate, ignored, refused, or unavailable: not taken, to be sent again."""
+    node: str = ""
+    reason: str = ""
+    workflow_id: str = ""
+    run_id: str = ""
+
+
+class Reception:
+    """Takes faults of all sources. The policy may be another one with every call."""
+
+    def __init__(self, kubernetes: Kubernetes, incidents: Incidents, policy_file: PolicyFile) -> None:
+        self.kubernetes = kubernetes
+        self._incidents = incidents
+        self._policy_file = policy_file
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that counts now."""
+        return self._policy_file.policy
+
+    async def find_node(self, name: str) -> Object | None:
+        """The live Node of this name, None where there is none. Raises `KubernetesError`."""
+        return await self.kubernetes.find(f"{NODES}/{name}")
+
+    async def take(self, signal: str, fault: Fault, node: Object, note: str = "") -> Answer:
+        """Take a fault of a live Node. Every answer but `unavailable` is final."""
+        name = node["metadata"]["name"]
+        labels = node["metadata"].get("labels") or {}
+        try:
+            plan = self._policy_file.plan(fault, identity_of(node), labels)
+            delivered = await self._incidents.deliver(FaultReport(fault=fault, plan=plan), note)
+        except ApplicationError as refused:
+            return self.told(Answer(signal, "refused", name, refused.message))
+        except TemporalUnavailableError as error:
+            return self.told(Answer(signal, "unavailable", name, str(error)))
+        return self.told(Answer(signal, node=name, **asdict(delivered)))
+
+    def told(self, answer: Answer) -> Answer:
+        """Leave the audit line of an answer, and pass it on."""
+        log.info("%s", answer)
+        return answer
