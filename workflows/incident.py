@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from gpu_runbooks.activities.history.recorded_repairs import indexed
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
-from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
@@ -246,6 +246,10 @@ class Incident(BaseModel):
         elif self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
             self.note(now, "not explained by the last repair, which therefore does not count")
             self.refute_repair()
+
+    def clear_condition(self, cleared: ConditionCleared, now: datetime) -> None:
+        """A condition became good: what it reported is over, and the validation decides about the rest."""
+        self.note(now, f"condition {cleared.type} is good again since {cleared.at:%H:%M:%S} UTC")
 
     def _covers(self, report: FaultReport) -> bool:
         """Whether the last proven repair reaches a fault."""

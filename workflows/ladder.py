@@ -141,7 +141,7 @@ def _ended(incident: Incident) -> Close | None:
     if incident.outcome is not None:
         return Close(incident.outcome, incident.reason)
     if not incident.blocked and not incident.acts:
-        if not treatment.rungs:
+        if severity(treatment) == 0:
             return Close(Outcome.LEFT_ALONE, f"rule {treatment.rule}: the node is not touched")
         if not incident.plan.enforce:
             return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")

@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
+    from gpu_runbooks.activities.model.fault import ConditionCleared
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
     from gpu_runbooks.workflows import audit
     from gpu_runbooks.workflows.incident import Incident
@@ -194,6 +195,17 @@ class IncidentMessages:
             return  # a signal cannot be refused, and an error would stop the incident for ever
         if incident is not None and incident.draining and incident.drain_began == progress.started:
             incident.blockers, incident.blockers_seen = list(progress.blockers), workflow.now()
+            show(incident)
+
+    @workflow.signal(description="A condition of the node is good again, as a watch saw it")
+    def condition_cleared(self, raw: Any = None, *_: Any) -> None:
+        incident = self._incident
+        try:
+            cleared = ConditionCleared.model_validate(raw)
+        except ValidationError:
+            return  # as above
+        if incident is not None and cleared.uid == incident.target.uid:
+            incident.clear_condition(cleared, workflow.now())
             show(incident)
 
     @workflow.query(description="Phase, acts with their proofs, and what is waited for")

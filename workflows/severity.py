@@ -11,7 +11,7 @@ BLOCKS = 2
 
 def severity(treatment: Treatment) -> int:
     """0 touches nothing, 1 restarts a workload, 2 only blocks the node, 3 to 5 by the first repair."""
-    if not treatment.rungs:
+    if all(rung.name is RungName.NOTIFY_OWNER for rung in treatment.rungs):
         return 0
     if restarts_workload(treatment):
         return 1

@@ -17,13 +17,14 @@ class FaultSource(StrEnum):
     DCGM = "dcgm"
     EFA = "efa"
     ALERT = "alert"
+    AWS = "aws"
     MANUAL = "manual"
 
 
 class Entity(Wire):
     """The part of the node that a fault names. With neither UUID nor address it is the whole node."""
 
-    kind: Literal["node", "gpu", "nic"] = "node"
+    kind: Literal["node", "gpu", "nic", "nvswitch"] = "node"
     uuid: str | None = None
     """GPU UUID as NVML spells it, `GPU-...`."""
     pci_address: str | None = None
@@ -37,6 +38,22 @@ class Fault(Wire):
     code: str
     """Xid number, condition type, alert name: what the policy matches."""
     entity: Entity = Entity()
+    status: str = ""
+    """Of a Node condition: the status that is bad."""
+    reason: str = ""
+    """Of a Node condition: its reason, which says more than its type. Several may follow one another."""
+    grade: Literal["", "fatal", "nonfatal"] = ""
+    """The word for the severity in the line itself, where the driver writes one: SXids, and NVLink's Xids."""
+    recovery_action: int | None = None
+    """What the driver wants done with the GPU (NVML's field 230), where the source tells it."""
+    place: str = ""
+    """Where on the GPU, as the driver says, such as `GPC 2 TPC 1`: the same place again is suspect."""
+    before: int = 0
+    """How often the same code was seen at this place of the GPU within the window before."""
+    pod: str = ""
+    """`namespace/name` of the pod at work there, where the source tells it."""
+    boot_id: str = ""
+    """Boot of the machine in which it was seen, where the source tells it."""
     summary: str = ""
     first_seen: datetime
     last_seen: datetime
@@ -45,3 +62,12 @@ class Fault(Wire):
     """Same fault, same onset: same fingerprint. Used to tell repeats from news."""
     reporter: str
     """Who or what said so: `alertmanager`, or the operator's name."""
+
+
+class ConditionCleared(Wire):
+    """A Node condition became good again, as a watch saw it. Argument of the signal `condition_cleared`."""
+
+    type: str
+    uid: str
+    """Of the Node."""
+    at: datetime

@@ -1,6 +1,6 @@
 """Policy resolved for one fault on one node."""
 
-from datetime import timedelta
+from datetime import time, timedelta
 from enum import StrEnum
 
 from gpu_runbooks.activities.model.drain import DrainPolicy
@@ -14,6 +14,7 @@ class RungName(StrEnum):
     """The rungs of a ladder, in the order in which they may stand."""
 
     BLOCK = "block"
+    NOTIFY_OWNER = "notify_owner"
     RESTART_WORKLOAD = "restart_workload"
     DRAIN = "drain"
     RESET_GPU = "reset_gpu"
@@ -32,6 +33,10 @@ class Rung(Wire):
     attempts: int = 1
     timeout: timedelta
     """For one attempt, its wait for proof included."""
+    approval: bool = False
+    """A person is asked before each attempt."""
+    observe: bool = False
+    """It is decided and recorded, and not done: a person is told what would have followed."""
 
 
 class Treatment(Wire):
@@ -46,8 +51,20 @@ class Treatment(Wire):
     rungs: tuple[Rung, ...]
 
 
+class MaintenanceWindow(Wire):
+    """When a pool may be disrupted, every week."""
+
+    days: tuple[int, ...]
+    """Days on which it begins: 0 is Monday."""
+    begins: time
+    lasts: timedelta
+    """At most a day."""
+    timezone: str = "UTC"
+    """IANA name."""
+
+
 class ExpectedHardware(Wire):
-    """What a healthy node of an instance type has (source: `activities/aws/instance_types.csv`)."""
+    """What a healthy node of an instance type has, by policy or else `activities/aws/instance_types.csv`."""
 
     instance_type: str
     gpus: int
@@ -78,6 +95,10 @@ class Plan(Wire):
     """Node labels that select the pool."""
     budget: int
     """Nodes of the pool that may be disrupted at once."""
+    owners: str = ""
+    """Who answers for the pool, for the audit."""
+    windows: tuple[MaintenanceWindow, ...] = ()
+    """When nodes of the pool may be disrupted; empty: at any time."""
     treatment: Treatment
     drain: DrainPolicy = DrainPolicy()
     repair: RepairPolicy = RepairPolicy()

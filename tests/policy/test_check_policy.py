@@ -22,7 +22,7 @@ validation:""",
     assert first.startswith(f"{file}: valid, mode enforce, digest ")
     assert lines == [
         "pools: p5 (at most 3), spare (at most 1)",
-        "ladders: block, drain, none, reboot, replace, reset, restart",
+        "ladders: block, drain, none, notify, reboot, replace, reset, restart",
         (
             "repairs in p5: reset_scope gpu, reboot ec2, replace allowed, launch_first false, "
             "without_evidence go-on; at most, of the same hardware within 7 days: resets 3, reboots 3, "

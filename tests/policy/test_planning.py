@@ -41,7 +41,7 @@ def test_built_in_answers(source, code, rule, ladder):
 def test_fault_of_the_application_touches_nothing(code):
     treatment = treatment_of(POLICY, fault(FaultSource.XID, code))
     assert treatment.application
-    assert treatment.rungs == ()
+    assert [rung.name for rung in treatment.rungs] == [RungName.NOTIFY_OWNER]
 
 
 @pytest.mark.parametrize("source", [each for each in FaultSource if each is not FaultSource.MANUAL])
@@ -52,7 +52,7 @@ def test_unknown_faults_get_nothing_destructive(source):
 
 def test_every_xid_has_a_ladder_that_exists():
     ladders = {treatment_of(POLICY, fault(FaultSource.XID, str(code))).ladder for code in range(1, 177)}
-    assert ladders == {"none", "block", "reset", "reboot", "replace"}
+    assert ladders == {"none", "notify", "block", "reset", "reboot", "replace"}
 
 
 def test_site_overrides_one_entry_and_leaves_the_others():
@@ -146,7 +146,7 @@ TWO_POOLS = load_policy(
             P5,
             "p5.48xlarge",
             "rest",
-            "no ladder is named rest: there are block, drain, none, reboot",
+            "no ladder is named rest: there are block, drain, none, notify",
         ),
     ],
 )

@@ -19,7 +19,9 @@ def test_smallest_file():
     policy = load_policy(SMALLEST)
     assert policy.mode == "enforce"
     assert policy.operator_reminder == timedelta(hours=4)
-    assert policy.ladder_names() == ("block", "drain", "none", "reboot", "replace", "reset", "restart")
+    assert policy.ladder_names() == (
+        *("block", "drain", "none", "notify", "reboot", "replace", "reset", "restart"),
+    )
     assert policy.ladder("none") == ()
     assert [step.rung for step in policy.ladder("block") or ()] == [
         RungName.BLOCK,
@@ -93,13 +95,13 @@ validation: {test_pod: {image: x}}
         ),
         "line 8: ladders.quick[0].timeout: write a duration with units, such as 30s, 10m or 1h30m; not 60",
         (
-            "line 9: ladders.quick[1].rung: it should be 'block', 'restart_workload', 'drain', "
-            "'reset_gpu', 'reboot', 'replace', 'validate' or 'return'; not 'reset_gpus'"
+            "line 9: ladders.quick[1].rung: it should be 'block', 'notify_owner', 'restart_workload', "
+            "'drain', 'reset_gpu', 'reboot', 'replace', 'validate' or 'return'; not 'reset_gpus'"
         ),
         "line 11: faults[0].match: '79,94' is not an Xid: write one whole number, such as 79",
         (
-            "line 12: faults[1].ladder: no ladder is named rebot: there are block, drain, none, quick, "
-            "reboot, replace, reset, restart"
+            "line 12: faults[1].ladder: no ladder is named rebot: there are block, drain, none, notify, "
+            "quick, reboot, replace, reset, restart"
         ),
         (
             "line 12: faults[1].tolerations: unknown field: did you mean toleration? known here: "
@@ -170,21 +172,32 @@ def test_ladder_of_unknown_faults_restarts_nothing():
     [
         "[{rung: block}, {rung: restart_workload}]",
         "[{rung: restart_workload}, {rung: validate}, {rung: return}]",
-        "[{rung: restart_workload}, {rung: restart_workload}]",
+        "[{rung: restart_workload}, {rung: notify_owner}, {rung: return}]",
     ],
 )
-def test_restart_stands_alone(rungs):
+def test_rungs_for_workloads_stand_beside_none_for_the_node(rungs):
     (problem,) = problems(f"{SMALLEST}ladders: {{mine: {rungs}}}")
     assert problem.startswith("line 8: ladders.mine[")
-    assert "restart_workload stands alone in its ladder: it ends the pods that hold the GPU" in problem
+    assert "restart_workload is for workloads and leaves the node" in problem
+
+
+@pytest.mark.parametrize(
+    ("rungs", "wrong"),
+    [
+        ("[{rung: restart_workload}, {rung: restart_workload}]", "restart_workload stands twice"),
+        ("[{rung: restart_workload}, {rung: notify_owner}]", "notify_owner cannot follow restart_workload"),
+    ],
+)
+def test_rungs_for_workloads_have_an_order(rungs, wrong):
+    (problem,) = problems(f"{SMALLEST}ladders: {{mine: {rungs}}}")
+    assert problem.startswith(f"line 8: ladders.mine[1].rung: {wrong}")
 
 
 def test_ladder_restart_leaves_the_node():
     rungs = "[{rung: block}, {rung: validate}, {rung: return}]"
     (problem,) = problems(f"{SMALLEST}ladders: {{restart: {rungs}}}")
     assert problem == (
-        "line 8: ladders.restart: ladder restart leaves the node and holds restart_workload alone: use "
-        "another name"
+        "line 8: ladders.restart: ladder restart leaves the node and holds restart_workload: use another name"
     )
 
 

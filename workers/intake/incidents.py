@@ -24,6 +24,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
+from gpu_runbooks.activities.model.fault import ConditionCleared
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workflows.audit import origin
@@ -85,6 +86,21 @@ class Incidents:
         # RuntimeError is what a lazy client raises that cannot connect; ValueError, a description with a
         # status that the SDK has no name for, such as that of a workflow paused through the server.
         except (RPCError, RPCTimeoutOrCancelledError, TimeoutError, RuntimeError, ValueError) as error:
+            raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+
+    async def clear(self, node: str, cleared: ConditionCleared) -> None:
+        """Tell the node's open incident that a condition became good again; nobody where there is none.
+
+        A hint only: one that is lost costs a look at the node. Raises `TemporalUnavailableError`.
+        """
+        workflow_id = incident_id(self._cluster, node)
+        try:
+            handle = self._client.get_workflow_handle(workflow_id)
+            await handle.signal("condition_cleared", cleared, rpc_timeout=READ_TIMEOUT)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.NOT_FOUND:
+                raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+        except (RPCTimeoutOrCancelledError, TimeoutError, RuntimeError) as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
 
     async def _deliver(self, workflow_id: str, report: FaultReport, note: str) -> Delivered:

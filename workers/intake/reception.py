@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
-from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from gpu_runbooks.workers.intake.incidents import Incidents, TemporalUnavailableError
@@ -62,6 +62,10 @@ class Reception:
         except TemporalUnavailableError as error:
             return self.told(Answer(signal, "unavailable", name, str(error)))
         return self.told(Answer(signal, node=name, **asdict(delivered)))
+
+    async def cleared(self, node: str, cleared: ConditionCleared) -> None:
+        """Pass on that a condition of a node is good again. Raises `TemporalUnavailableError`."""
+        await self._incidents.clear(node, cleared)
 
     def told(self, answer: Answer) -> Answer:
         """Leave the audit line of an answer, and pass it on."""

@@ -18,6 +18,7 @@ from gpu_runbooks.workflows.policy.node_conditions import answer_to
 from gpu_runbooks.workflows.policy.policy import (
     BLOCK_ONLY,
     NO_TOUCH,
+    NOTIFY,
     Policy,
     Pool,
     canonical_code,
@@ -174,6 +175,6 @@ def _built_in_answer(fault: Fault) -> _Answer:
         entry, first = catalogue.find(fault.code), catalogue.first_rung(fault.code)
     except UnreadableXidError:
         return _Answer(rule, BLOCK_ONLY)
-    application = entry is not None and entry.origin == "app"
-    ladder = LADDER_OF[first]
-    return _Answer(rule, ladder, application and ladder == NO_TOUCH)
+    if entry is not None and entry.origin == "app" and first is FirstRung.NONE:
+        return _Answer(rule, NOTIFY, application=True)
+    return _Answer(rule, LADDER_OF[first])

@@ -20,6 +20,9 @@ from gpu_runbooks.workflows.policy.drain import Drain
 from gpu_runbooks.workflows.policy.fields import Code, Duration, Key, Name, Written
 from gpu_runbooks.workflows.policy.repair import Repair
 
+OF_WORKLOADS = frozenset({RungName.NOTIFY_OWNER, RungName.RESTART_WORKLOAD})
+"""Rungs that leave the node alone."""
+
 REPAIRS = frozenset({RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE})
 """Rungs that change the machine."""
 
@@ -49,6 +52,7 @@ class Pool(Written):
 
 DEFAULT_TIMEOUTS = {
     RungName.BLOCK: timedelta(minutes=2),
+    RungName.NOTIFY_OWNER: timedelta(minutes=2),
     RungName.RESTART_WORKLOAD: timedelta(minutes=15),
     RungName.DRAIN: timedelta(minutes=30),
     RungName.RESET_GPU: timedelta(minutes=10),
@@ -86,10 +90,12 @@ def _repair_ladder(*repairs: RungName) -> Ladder:
 
 NO_TOUCH = "none"
 BLOCK_ONLY = "block"
+NOTIFY = "notify"
 RESTART = "restart"
 BUILT_IN_LADDERS: dict[str, Ladder] = {
     NO_TOUCH: (),
     BLOCK_ONLY: _ladder(RungName.BLOCK, RungName.VALIDATE, RungName.RETURN),
+    NOTIFY: _ladder(RungName.NOTIFY_OWNER),
     RESTART: _ladder(RungName.RESTART_WORKLOAD),
     "drain": _repair_ladder(),
     "reset": _repair_ladder(RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE),
@@ -101,7 +107,7 @@ BUILT_IN_LADDERS: dict[str, Ladder] = {
 
 def leaves_node(ladder: Ladder) -> bool:
     """Whether a ladder does nothing to the node: at most, a workload on it is restarted."""
-    return all(step.rung is RungName.RESTART_WORKLOAD for step in ladder)
+    return all(step.rung in OF_WORKLOADS for step in ladder)
 
 
 class Match(Written):

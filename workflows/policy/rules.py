@@ -13,6 +13,8 @@ from gpu_runbooks.workflows.policy.policy import (
     BLOCK_ONLY,
     BUILT_IN_LADDERS,
     NO_TOUCH,
+    NOTIFY,
+    OF_WORKLOADS,
     REPAIRS,
     RESTART,
     FaultRule,
@@ -24,8 +26,11 @@ from gpu_runbooks.workflows.policy.policy import (
 Place = tuple[str | int, ...]
 """Path of a field in the file: `("ladders", "reset", 1, "rung")`."""
 
-ALONE = RungName.RESTART_WORKLOAD
-ORDER = tuple(rung for rung in RungName if rung is not ALONE)
+ORDER = (
+    RungName.NOTIFY_OWNER,
+    RungName.RESTART_WORKLOAD,
+    *(rung for rung in RungName if rung not in OF_WORKLOADS),
+)
 
 
 @dataclass(frozen=True)
@@ -81,25 +86,25 @@ def _ladder(name: str, ladder: Ladder) -> Iterator[Contradiction]:
     elif not rungs:
         yield Contradiction(place, f"a ladder without rungs: name {NO_TOUCH} where nothing is to be done")
     else:
-        if ALONE not in rungs:
+        alone = next((rung for rung in rungs if rung in OF_WORKLOADS), None)
+        if alone is None or OF_WORKLOADS.issuperset(rungs):
             yield from _order(place, rungs)
-            yield from _needs(place, rungs)
-        elif len(rungs) > 1:
+            yield from _needs(place, rungs) if alone is None else ()
+        else:
             yield Contradiction(
-                (*place, rungs.index(ALONE), "rung"),
-                f"{ALONE} stands alone in its ladder: it ends the pods that hold the GPU and leaves the "
-                "node, so that nothing is blocked, drained or returned; give the others their own ladder",
+                (*place, rungs.index(alone), "rung"),
+                f"{alone} is for workloads and leaves the node, so that nothing is blocked, drained or "
+                f"returned beside it: give the others a ladder of their own",
             )
-        harm = ALONE if ALONE in rungs else _first_repair(rungs)
+        harm = alone or _first_repair(rungs)
         if name == BLOCK_ONLY and harm:
             yield Contradiction(
                 place,
                 f"ladder {BLOCK_ONLY} is what unknown faults get and may not hold {harm}: use another name",
             )
-        if name == RESTART and ALONE not in rungs:
-            yield Contradiction(
-                place, f"ladder {RESTART} leaves the node and holds {ALONE} alone: use another name"
-            )
+        needed = {RESTART: RungName.RESTART_WORKLOAD, NOTIFY: RungName.NOTIFY_OWNER}.get(name)
+        if needed is not None and needed not in rungs:
+            yield Contradiction(place, f"ladder {name} leaves the node and holds {needed}: use another name")
 
 
 def _order(place: Place, rungs: Sequence[RungName]) -> Iterator[Contradiction]:
