@@ -7,6 +7,7 @@ A cell is empty where no source gives the number.
 """
 
 import csv
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +23,11 @@ def expected_hardware(instance_type: str) -> ExpectedHardware | None:
     "nothing expected".
     """
     return _known_types().get(instance_type)
+
+
+def known_types() -> Collection[str]:
+    """Names of the types whose hardware is known."""
+    return _known_types().keys()
 
 
 def read_table(text: str) -> dict[str, ExpectedHardware]:

@@ -16,9 +16,9 @@ from gpu_runbooks.workflows.phases import Outcome, Phase
 from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.drain import Drain, DrainRule
 from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART
 from gpu_runbooks.workflows.policy.node_conditions import LADDER_OF_CONDITION, ConditionAnswer, answer_to
 from gpu_runbooks.workflows.policy.planning import LADDER_OF
-from gpu_runbooks.workflows.policy.policy import BUILT_IN_LADDERS, NO_TOUCH, RESTART
 from gpu_runbooks.workflows.policy.repair import Repair, Repeats
 
 ROOT = Path(__file__).parents[2]

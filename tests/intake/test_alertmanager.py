@@ -20,7 +20,7 @@ from gpu_runbooks.workers.intake.alertmanager import (
     read_webhook,
     target_of,
 )
-from gpu_runbooks.workflows.policy.policy import Intake
+from gpu_runbooks.workflows.policy.intake import Intake
 
 LABELS = Intake().node_labels
 NODES = {"gpu-a1", "gpu-a2"}

@@ -66,7 +66,7 @@ def test_all_errors_are_told_at_once_with_line_field_and_what_would_be_right():
 mode: enforced
 pools:
 - name: P5
-  selector: {gpu: true}
+  selector: {gpu: 8}
   budgets: {max_unavailable: 3}
 ladders:
   quick:
@@ -87,11 +87,11 @@ validation: {test_pod: {image: x}}
         ),
         (
             "line 4: pools[0].selector.gpu: write text, in quotes where YAML takes it for something "
-            "else; not True"
+            "else; not 8"
         ),
         (
-            "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, name, "
-            "repair, selector"
+            "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, mode, "
+            "name, owners, repair, selector, windows"
         ),
         "line 8: ladders.quick[0].timeout: write a duration with units, such as 30s, 10m or 1h30m; not 60",
         (
@@ -100,12 +100,12 @@ validation: {test_pod: {image: x}}
         ),
         "line 11: faults[0].match: '79,94' is not an Xid: write one whole number, such as 79",
         (
-            "line 12: faults[1].ladder: no ladder is named rebot: there are block, drain, none, notify, "
+            "line 12: faults[1].ladder: no ladder is named rebot, did you mean reboot? there are block, drain, none, notify, "
             "quick, reboot, replace, reset, restart"
         ),
         (
             "line 12: faults[1].tolerations: unknown field: did you mean toleration? known here: "
-            "application, ladder, match, name, toleration"
+            "application, ladder, match, name, repeats, toleration"
         ),
         "line 13: mode: written twice, first on line 1: keep one",
         (

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
+from gpu_runbooks.workflows.policy.faults import FaultRule, canonical_code
 from gpu_runbooks.workflows.policy.planning import CONDITION_RULE, MANUAL, built_in_rule
-from gpu_runbooks.workflows.policy.policy import FaultRule, canonical_code
 from gpu_runbooks.workflows.policy.rules import Contradiction, Place
 
 XID_RULE = re.compile(r"xid-(\d{1,6})", re.ASCII)

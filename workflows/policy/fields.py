@@ -4,7 +4,10 @@ import re
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+LONGEST_DURATION = 20
+"""Characters: no wait of ours is longer than a year, and a number of more digits than this is no time."""
 
 DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?", re.ASCII)
@@ -18,6 +21,14 @@ LABEL_VALUE = re.compile(f"(?:{WORD})?", re.ASCII)
 KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}", re.ASCII)
 NAMESPACES = re.compile(r"[a-z0-9*?\[\]!-]{1,63}", re.ASCII)
 
+STATUSES = ("True", "False", "Unknown")
+"""Source: the Kubernetes API reference, `NodeCondition.status`."""
+
+REASON = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:.-]{0,126}[A-Za-z0-9_])?", re.ASCII)
+"""Words that Kubernetes allows in `metav1.Condition.reason`, and two signs more that agents use in theirs."""
+
+INSTANCE_TYPE = re.compile(r"[a-z][a-z0-9-]{0,30}\.[a-z0-9-]{1,30}", re.ASCII)
+
 
 class Written(BaseModel):
     """Base of what a person writes."""
@@ -28,7 +39,7 @@ class Written(BaseModel):
 def _duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
-    parts = DURATION.fullmatch(value) if isinstance(value, str) else None
+    parts = DURATION.fullmatch(value) if isinstance(value, str) and len(value) <= LONGEST_DURATION else None
     if parts is None:
         raise ValueError(f"write a duration with units, such as 30s, 10m or 1h30m; not {value!r}")
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
@@ -95,12 +106,65 @@ def _namespaces(value: str) -> str:
     return value
 
 
-Duration = Annotated[timedelta, BeforeValidator(_duration)]
-Name = Annotated[str, AfterValidator(_name)]
-Code = Annotated[str, BeforeValidator(_code)]
-Text = Annotated[str, BeforeValidator(_boolean_as_text)]
-Key = Annotated[str, AfterValidator(_key)]
-LabelValue = Annotated[Text, AfterValidator(_label_value)]
-Kind = Annotated[str, AfterValidator(_kind)]
-Namespaces = Annotated[str, AfterValidator(_namespaces)]
+def _status(value: Any) -> str:
+    # YAML reads an unquoted True as a boolean, and people write it in small letters.
+    status = next((each for each in STATUSES if each.lower() == str(value).lower()), None)
+    if status is None:
+        raise ValueError(f"a condition has one of the statuses {', '.join(STATUSES)}; not {value!r}")
+    return status
+
+
+def _reason(value: str) -> str:
+    if not REASON.fullmatch(value):
+        raise ValueError(
+            f"write a reason as the condition has it, one word such as NvidiaXID79Error; not {value!r}"
+        )
+    return value
+
+
+def _line(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise ValueError(f"write one line of text; not {value!r}")
+    return value.strip()
+
+
+def _instance_type(value: str) -> str:
+    if not INSTANCE_TYPE.fullmatch(value):
+        raise ValueError(f"write an EC2 instance type, such as p5.48xlarge; not {value!r}")
+    return value
+
+
+def _schema(pattern: re.Pattern[str], description: str = "") -> WithJsonSchema:
+    said = {"description": description} if description else {}
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern.pattern})$", **said})
+
+
+Flag = Annotated[bool, Field(strict=True)]
+"""A bool of YAML; lax reading would take "no" for one as well, and 1."""
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), _schema(DURATION)]
+Name = Annotated[str, AfterValidator(_name), _schema(NAME)]
+Code = Annotated[
+    str,
+    BeforeValidator(_code),
+    WithJsonSchema({"type": ["string", "integer"], "pattern": r"\S", "minimum": 0}),
+]
+Text = Annotated[str, BeforeValidator(_boolean_as_text), WithJsonSchema({"type": ["string", "boolean"]})]
+Key = Annotated[str, AfterValidator(_key), WithJsonSchema({"type": "string", "maxLength": 317})]
+LabelValue = Annotated[
+    Text,
+    AfterValidator(_label_value),
+    WithJsonSchema({"type": ["string", "boolean"], "pattern": f"^{LABEL_VALUE.pattern}$"}),
+]
+Kind = Annotated[str, AfterValidator(_kind), _schema(KIND)]
+Namespaces = Annotated[str, AfterValidator(_namespaces), _schema(NAMESPACES)]
 """Shell pattern of the names of namespaces."""
+
+ConditionStatus = Annotated[str, BeforeValidator(_status), WithJsonSchema({"enum": [*STATUSES, True, False]})]
+"""Of a Node condition: True, False or Unknown, with or without quotes."""
+
+Reason = Annotated[str, AfterValidator(_reason), _schema(REASON)]
+Line = Annotated[str, Field(max_length=200), AfterValidator(_line)]
+"""Text for people, on one line."""
+
+InstanceType = Annotated[str, AfterValidator(_instance_type), _schema(INSTANCE_TYPE)]

@@ -13,10 +13,17 @@ from pydantic_core import ErrorDetails
 
 from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
 from gpu_runbooks.workflows.policy.drain_rules import drain_contradictions
-from gpu_runbooks.workflows.policy.policy import FaultRule, Ladder, Policy, Pool
+from gpu_runbooks.workflows.policy.fault_rules import fault_contradictions
+from gpu_runbooks.workflows.policy.faults import FaultRule
+from gpu_runbooks.workflows.policy.hardware import Hardware
+from gpu_runbooks.workflows.policy.hardware_rules import hardware_contradictions
+from gpu_runbooks.workflows.policy.ladders import Ladder
+from gpu_runbooks.workflows.policy.policy import Policy
+from gpu_runbooks.workflows.policy.pool_rules import pool_contradictions
+from gpu_runbooks.workflows.policy.pools import Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.repair_rules import repair_contradictions
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place, contradictions
+from gpu_runbooks.workflows.policy.rules import Contradiction, Place, ladder_contradictions
 
 
 @dataclass(frozen=True, order=True)
@@ -213,7 +220,10 @@ def _contradictions(content: Any) -> list[Contradiction]:
     readable_pools, readable_ladders = _readable(Pool, pools), _readable(Ladder, ladders)
     repair = _readable(Repair, {"repair": _section(content, "repair")}).get("repair", Repair())
     return [
-        *contradictions(readable_pools, readable_ladders, fault_rules, ladders),
+        *pool_contradictions(readable_pools),
+        *hardware_contradictions(_readable(Hardware, _section(content, "hardware"))),
+        *ladder_contradictions(readable_ladders),
+        *fault_contradictions(fault_rules, readable_ladders, ladders),
         *repair_contradictions(repair, readable_pools, readable_ladders),
         *drain_contradictions(
             _readable(DrainRule, _entries(drain, "rules")),

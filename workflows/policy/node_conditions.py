@@ -48,3 +48,10 @@ def answer_to(condition: str) -> ConditionAnswer | None:
     rows = (row for provider in PROVIDERS for row in repaired_by(provider) if row.condition == condition)
     tolerations = [row.toleration for row in rows]
     return ConditionAnswer(ladder, max(tolerations)) if ladder and tolerations else None
+
+
+@cache
+def built_in_statuses(condition: str) -> frozenset[str]:
+    """Statuses that are bad of a condition of this type; empty for a type that is not built in."""
+    rows = (row for provider in PROVIDERS for row in repaired_by(provider) if row.condition == condition)
+    return frozenset(row.status for row in rows) if condition in LADDER_OF_CONDITION else frozenset()

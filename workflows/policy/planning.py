@@ -8,22 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.catalogue import FirstRung, UnreadableXidError
-from gpu_runbooks.workflows.policy.node_conditions import answer_to
-from gpu_runbooks.workflows.policy.policy import (
-    BLOCK_ONLY,
-    NO_TOUCH,
-    NOTIFY,
-    Policy,
-    Pool,
-    canonical_code,
-    leaves_node,
-)
+from gpu_runbooks.workflows.policy.faults import canonical_code
+from gpu_runbooks.workflows.policy.ladders import BLOCK_ONLY, NO_TOUCH, NOTIFY, leaves_node
+from gpu_runbooks.workflows.policy.node_conditions import answer_to, built_in_statuses
+from gpu_runbooks.workflows.policy.policy import Policy
+from gpu_runbooks.workflows.policy.pools import Pool
 
 MANUAL = "manual"
 """Code of a fault that a person starts a runbook with, and the built-in rule for it."""
@@ -62,11 +56,11 @@ def plan(
     validation could pass), and a ladder that does not exist.
     """
     pool = _pool_of(policy, identity.name, labels)
-    expected = expected_hardware(identity.instance_type)
+    expected = policy.expected(identity.instance_type)
     if expected is None:
         raise PlanRefused(
             f"node {identity.name}: the hardware of instance type {identity.instance_type or '(no label)'} "
-            "is not known, so that no validation could pass; add the type to the table of instance types"
+            "is not known, so that no validation could pass; write it into the section hardware of the policy"
         )
     treatment = treatment_of(policy, fault, ladder)
     return Plan(
@@ -74,6 +68,8 @@ def plan(
         pool=pool.name,
         pool_selector=pool.selector,
         budget=pool.budget.max_unavailable,
+        owners=pool.owners,
+        windows=tuple(window.wire() for window in pool.windows),
         treatment=treatment,
         drain=policy.drain.wire(treatment.rule),
         repair=policy.repair_of(pool),
@@ -84,7 +80,7 @@ def plan(
             command=policy.validation.test_pod.command,
             tolerations=policy.validation.test_pod.tolerations,
         ),
-        enforce=policy.mode == "enforce",
+        enforce=policy.enforces(pool),
         operator_reminder=policy.operator_reminder,
         policy_digest=policy.digest,
     )
@@ -108,7 +104,14 @@ def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Tre
         toleration=answer.toleration,
         ladder=name,
         rungs=tuple(
-            Rung(name=step.rung, wait=step.wait, attempts=step.attempts, timeout=step.timeout)
+            Rung(
+                name=step.rung,
+                wait=step.wait,
+                attempts=step.attempts,
+                timeout=step.timeout,
+                approval=step.approval,
+                observe=step.mode == "observe",
+            )
             for step in rungs
         ),
     )
@@ -156,8 +159,8 @@ def _site_answer(policy: Policy, fault: Fault) -> _Answer | None:
         code = canonical_code(fault.source, fault.code)
     except UnreadableXidError:
         return None
-    for rule in policy.faults:
-        if rule.match.source is fault.source and code in rule.match.written_codes():
+    for rule in policy.rules_by_code.get((fault.source, code), ()):
+        if rule.match.fits(fault, built_in_statuses(code)):
             return _Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration)
     return None
 

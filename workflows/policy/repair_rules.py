@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.ledger import cap_of
-from gpu_runbooks.workflows.policy.policy import Ladder, Pool
+from gpu_runbooks.workflows.policy.ladders import Ladder
+from gpu_runbooks.workflows.policy.pools import Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.rules import Contradiction, Place
 

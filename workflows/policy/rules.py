@@ -1,26 +1,23 @@
-"""What is wrong with a policy across its parts: contradictions that no single field shows.
+"""What is wrong with a policy across its parts: contradictions that no single field shows. Here: of ladders.
 
 Pure, and over parts: a file with an error in one pool still gets its ladders checked, so that a person sees
 all errors at once.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.policy.policy import (
+from gpu_runbooks.workflows.policy.ladders import (
     BLOCK_ONLY,
-    BUILT_IN_LADDERS,
+    DISRUPTING,
     NO_TOUCH,
     NOTIFY,
     OF_WORKLOADS,
     REPAIRS,
     RESTART,
-    FaultRule,
     Ladder,
-    Pool,
-    leaves_node,
 )
 
 Place = tuple[str | int, ...]
@@ -41,40 +38,12 @@ class Contradiction:
     """The other side of it."""
 
 
-def contradictions(
-    pools: Mapping[int, Pool],
-    ladders: Mapping[str, Ladder],
-    faults: Mapping[int, FaultRule],
-    ladder_names: Collection[str],
-) -> Iterator[Contradiction]:
-    """Yield every contradiction among the parts that could be read.
-
-    `ladder_names` are all that the file defines, the unreadable ones included.
-    """
-    yield from _pools(pools)
+def ladder_contradictions(ladders: Mapping[str, Ladder]) -> Iterator[Contradiction]:
+    """Yield every contradiction within the ladders that could be read."""
     for name, ladder in ladders.items():
         yield from _ladder(name, ladder)
-    yield from _faults(faults, {*BUILT_IN_LADDERS, *ladder_names})
-    yield from _applications(faults, {**BUILT_IN_LADDERS, **ladders})
-
-
-def _pools(pools: Mapping[int, Pool]) -> Iterator[Contradiction]:
-    for index, pool in pools.items():
-        for other_index, other in pools.items():
-            if other_index >= index:
-                continue
-            first: Place = ("pools", other_index)
-            if pool.name == other.name:
-                yield Contradiction(("pools", index, "name"), f"a second pool named {pool.name}", first)
-            # Such a node would be in two pools, so that every plan for it is refused.
-            narrow, wide = sorted((pool, other), key=lambda each: len(each.selector), reverse=True)
-            if wide.selector.items() <= narrow.selector.items():
-                yield Contradiction(
-                    ("pools", index, "selector"),
-                    f"every node of pool {narrow.name} is in pool {wide.name} too: give the pools labels "
-                    "that exclude each other",
-                    first,
-                )
+        yield from _approvals(name, ladder)
+        yield from _only_observed(name, ladder)
 
 
 def _ladder(name: str, ladder: Ladder) -> Iterator[Contradiction]:
@@ -130,38 +99,42 @@ def _first_repair(rungs: Sequence[RungName]) -> RungName | None:
     return next((rung for rung in rungs if rung in REPAIRS), None)
 
 
-def _faults(faults: Mapping[int, FaultRule], known: Collection[str]) -> Iterator[Contradiction]:
-    names: dict[str, int] = {}
-    owners: dict[tuple[str, str], int] = {}
-    for index, rule in faults.items():
-        if rule.ladder is not None and rule.ladder not in known:
+NEEDS_NO_PERSON = {
+    RungName.BLOCK: "block keeps new work away, ends none, and is undone",
+    RungName.NOTIFY_OWNER: "notify_owner only says something",
+    RungName.VALIDATE: "validate only tests a node that nothing runs on",
+    RungName.RETURN: "return follows a validation that passed",
+}
+"""Why the rungs that disrupt nobody have neither approval nor a mode."""
+
+
+def _approvals(name: str, ladder: Ladder) -> Iterator[Contradiction]:
+    for index, step in enumerate(ladder):
+        place: Place = ("ladders", name, index)
+        why = NEEDS_NO_PERSON.get(step.rung)
+        may = ", ".join(rung for rung in ORDER if rung in DISRUPTING)
+        if step.approval and why:
+            yield Contradiction((*place, "approval"), f"{why}: drop it; a person approves {may}")
+        if step.mode and why:
+            yield Contradiction((*place, "mode"), f"{why}: drop it; only {may} can be observed")
+        if step.approval and step.mode and not why:
             yield Contradiction(
-                ("faults", index, "ladder"),
-                f"no ladder is named {rule.ladder}: there are {', '.join(sorted(known))}",
+                (*place, "approval"),
+                f"{step.rung} is only observed, so that there is nothing to approve: drop approval or mode",
             )
-        if names.setdefault(rule.name, index) != index:
-            first = ("faults", names[rule.name])
-            yield Contradiction(("faults", index, "name"), f"a second rule named {rule.name}", first)
-        field = "code" if rule.match.codes == () else "codes"
-        seen: set[str] = set()
-        for code in rule.match.written_codes():
-            owner = owners.setdefault((rule.match.source, code), index)
-            if owner != index or code in seen:
-                other = faults[owner].name
-                yield Contradiction(
-                    ("faults", index, "match", field),
-                    f"{rule.match.source} {code} is matched by rule {other} already: keep it in one place",
-                    ("faults", owner),
-                )
-            seen.add(code)
 
 
-def _applications(faults: Mapping[int, FaultRule], ladders: Mapping[str, Ladder]) -> Iterator[Contradiction]:
-    for index, rule in faults.items():
-        ladder = ladders.get(rule.ladder or NO_TOUCH, ())
-        if rule.application and not leaves_node(ladder):
+def _only_observed(name: str, ladder: Ladder) -> Iterator[Contradiction]:
+    """Yield rungs that would act after one that is only observed: the ladder ends there, with a person."""
+    observed: RungName | None = None
+    for index, step in enumerate(ladder):
+        if step.rung not in DISRUPTING:
+            continue
+        if step.mode == "observe":
+            observed = step.rung
+        elif observed is not None:
             yield Contradiction(
-                ("faults", index, "ladder"),
-                f"an application's fault touches no node: drop `ladder: {rule.ladder}`, or write "
-                f"`ladder: {RESTART}` to restart the pods that hold the GPU",
+                ("ladders", name, index),
+                f"{step.rung} is never done, since {observed} before it is only observed and a person is "
+                "asked there: write `mode: observe` here too, or drop it there",
             )

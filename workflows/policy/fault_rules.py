@@ -1,0 +1,142 @@
+"""What is wrong with the section `faults` across its parts: one fault in two rules, rules that never match.
+
+Pure, and over the parts that could be read, as `rules`.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from difflib import get_close_matches
+
+from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.workflows.policy.faults import FaultRule, Match
+from gpu_runbooks.workflows.policy.fields import KEY_NAME, KEY_PREFIX, STATUSES
+from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART, Ladder, leaves_node
+from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses
+from gpu_runbooks.workflows.policy.rules import Contradiction, Place
+
+MANUAL = "manual"
+"""The only code of a fault that a person starts a runbook with."""
+
+
+def fault_contradictions(
+    faults: Mapping[int, FaultRule], ladders: Mapping[str, Ladder], ladder_names: Collection[str]
+) -> Iterator[Contradiction]:
+    """Yield every contradiction. `ladder_names` are all that the file defines, the unreadable included."""
+    names: dict[str, int] = {}
+    known = {*BUILT_IN_LADDERS, *ladder_names}
+    for index, rule in faults.items():
+        if names.setdefault(rule.name, index) != index:
+            first = ("faults", names[rule.name])
+            yield Contradiction(("faults", index, "name"), f"a second rule named {rule.name}", first)
+        yield from _ladders(index, rule, known)
+        yield from _application(index, rule, {**BUILT_IN_LADDERS, **ladders})
+        yield from _never_matches(("faults", index, "match"), rule.match)
+    yield from _twice(faults)
+
+
+def _ladders(index: int, rule: FaultRule, known: Collection[str]) -> Iterator[Contradiction]:
+    named: dict[Place, str | None] = {
+        ("faults", index, "ladder"): rule.ladder,
+        ("faults", index, "repeats", "ladder"): None if rule.repeats is None else rule.repeats.ladder,
+    }
+    for place, ladder in named.items():
+        if ladder is not None and ladder not in known:
+            close = get_close_matches(ladder[:63], known, n=1)
+            guess = f", did you mean {close[0]}?" if close else ":"
+            yield Contradiction(
+                place, f"no ladder is named {ladder[:63]}{guess} there are {', '.join(sorted(known))}"
+            )
+    if rule.repeats is not None and rule.repeats.ladder == rule.ladder:
+        yield Contradiction(
+            ("faults", index, "repeats", "ladder"),
+            f"the fault gets {rule.ladder} anyway: name the ladder of suspect hardware, such as reset, or "
+            f"{NO_TOUCH}, by which the hardware is never suspected",
+        )
+
+
+def _application(index: int, rule: FaultRule, ladders: Mapping[str, Ladder]) -> Iterator[Contradiction]:
+    if rule.application and not leaves_node(ladders.get(rule.ladder or NO_TOUCH, ())):
+        yield Contradiction(
+            ("faults", index, "ladder"),
+            f"an application's fault touches no node: drop `ladder: {rule.ladder}`, or write "
+            f"`ladder: {RESTART}` to restart the pods that hold the GPU",
+        )
+
+
+def _never_matches(place: Place, match: Match) -> Iterator[Contradiction]:
+    """Yield where no fault can have what a rule is for."""
+    for code in match.written_codes():
+        place_of_code = (*place, "codes" if match.code is None else "code")
+        if match.source is FaultSource.XID and code == "0":
+            yield Contradiction(place_of_code, "Xid 0 says that there was none, so that no fault has it")
+        if match.source is FaultSource.MANUAL and code != MANUAL:
+            yield Contradiction(
+                place_of_code, f"what a person starts has the code {MANUAL}: write `code: {MANUAL}`"
+            )
+        if match.source is FaultSource.CONDITION:
+            yield from _condition(place, place_of_code, match, code)
+
+
+def _condition(place: Place, place_of_code: Place, match: Match, code: str) -> Iterator[Contradiction]:
+    prefix, slash, name = code.rpartition("/")
+    if not KEY_NAME.fullmatch(name) or (slash and not KEY_PREFIX.fullmatch(prefix)):
+        yield Contradiction(
+            place_of_code,
+            f"no condition has the type {code[:63]!r}: write it as the Node has it, such as Ready",
+        )
+        return
+    built_in, written = built_in_statuses(code), match.bad_statuses
+    place_of_status: Place = (*place, "statuses" if match.statuses else "status")
+    if not written and not built_in:
+        yield Contradiction(
+            place,
+            f"nothing is built in for the condition {code}: write the status that is bad, such as "
+            "`status: True` of a problem or `statuses: [False, Unknown]` of a health",
+        )
+    elif {"True", "False"} <= written:
+        yield Contradiction(
+            place_of_status,
+            f"{code} would be bad whatever it says: write {' or '.join(STATUSES[:2])}, not both",
+        )
+    elif written and len(good := {"True", "False"} - built_in) == 1 and good <= written:
+        yield Contradiction(
+            place_of_status,
+            f"{code} is good when it is {good.pop()}: write {', '.join(sorted(built_in))}, or leave it out",
+        )
+
+
+def _twice(faults: Mapping[int, FaultRule]) -> Iterator[Contradiction]:
+    """Yield faults that two rules are for, or one rule twice."""
+    owners: dict[tuple[FaultSource, str, str, str], int] = {}
+    for index, rule in faults.items():
+        match = rule.match
+        said: set[str] = set()
+        for code, status, reason in _faults_of(match):
+            key = (match.source, code, status, reason)
+            twice, owner = key in owners, owners.setdefault(key, index)
+            words = " ".join(filter(None, (match.source, code, status, reason)))
+            if not twice or (owner != index and code in said):
+                continue
+            said.add(code)
+            yield Contradiction(
+                ("faults", index, "match", _field(match, index == owner)),
+                f"{words} is matched by rule {faults[owner].name} already: keep it in one place",
+                ("faults", owner),
+            )
+
+
+def _faults_of(match: Match) -> Iterator[tuple[str, str, str]]:
+    """Code, status and reason of every fault that is matched; an empty reason is all that no rule names."""
+    for code in match.written_codes():
+        statuses = match.bad_statuses or built_in_statuses(code) or {""}
+        if match.source is not FaultSource.CONDITION:
+            statuses = {""}
+        for status in sorted(statuses):
+            for reason in match.reasons or ("",):
+                yield code, status, reason
+
+
+def _field(match: Match, same: bool) -> str:
+    """The field that says it twice; of two rules, that with the code."""
+    if same and len(set(match.written_codes())) == len(match.written_codes()):
+        return "reasons"
+    return "code" if match.code is not None else "codes"
