@@ -7,9 +7,9 @@ we do: `request` for one call, and `follow` to wait for a state of the world wit
 import asyncio
 import logging
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, overload
 
 import aiohttp
 from kubernetes.aio import client
@@ -17,7 +17,8 @@ from kubernetes.aio import client
 from gpu_runbooks.activities.kubernetes.connection import ApiConnection, limits
 from gpu_runbooks.activities.kubernetes.credentials import Credentials, of_environment, of_kubeconfig
 from gpu_runbooks.activities.kubernetes.error import KubernetesError, Object, decoded
-from gpu_runbooks.activities.kubernetes.listing import Listing, applied, by_uid, oddity, page_of
+from gpu_runbooks.activities.kubernetes.lines import lines_of
+from gpu_runbooks.activities.kubernetes.listing import Followed, Kept, Listing, Page, oddity, page_of
 
 __all__ = ["MERGE_PATCH", "REFUSALS", "Kubernetes", "KubernetesError", "Listing", "Object"]
 
@@ -27,10 +28,19 @@ CALL_TIMEOUT = 15.0
 """Seconds for one call, its repetition after a 401 included; the API server's own limit is 60."""
 
 LIST_TIMEOUT = 30.0
-"""Seconds for all pages of a list."""
+"""Seconds for all of a list whose pages the server cuts."""
+
+PAGED_LIST_TIMEOUT = 240.0
+"""Seconds for a list that is asked for page by page. The server forgets its snapshot after 5 minutes."""
+
+LIST_SHARE = 0.2
+"""Share of the time that lists may take where one follows the other: those of thousands take seconds."""
 
 WATCH_SECONDS = 25
-"""The server ends a watch after so long; the next list is then the safety net against lost events."""
+"""The server ends a watch after so long, and says two seconds before where to go on (a bookmark)."""
+
+SILENCE = 60.0
+"""Seconds without a word of the server after which a watch does not go on: the list tells what it missed."""
 
 WATCH_TIMEOUT = 30.0
 """Seconds after which the client ends a watch that the server did not: it is silent, drips or hangs."""
@@ -50,7 +60,14 @@ REFUSALS = frozenset({400, 401, 403, 404, 405, 406, 415, 422})
 MOST_ODDITIES = 1000
 """Odd objects that are remembered, to log each once."""
 
+PASSING = frozenset({0, 429, 502, 503, 504})
+"""Answers to a watch that say nothing of its version: unreachable, busy, or a load balancer's."""
+
 logger = logging.getLogger(__name__)
+
+
+def _whole(item: Object) -> Object:
+    return item
 
 
 class Kubernetes:
@@ -136,7 +153,9 @@ class Kubernetes:
         listing = await self.list_objects(path, label_selector=label_selector, field_selector=field_selector)
         return listing.items
 
-    async def list_objects(self, path: str, *, label_selector: str = "", field_selector: str = "") -> Listing:
+    async def list_objects(
+        self, path: str, *, label_selector: str = "", field_selector: str = ""
+    ) -> Listing[Object]:
         """List a collection, all pages in one, as of now (no cache of the server is asked).
 
         Objects that cannot be read are counted, and logged once each. Raises `KubernetesError` also when the
@@ -145,78 +164,139 @@ class Kubernetes:
         selectors = _selectors(label_selector, field_selector)
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
-                return await self._all_pages(path, selectors)
+                return await self._all_pages(path, selectors, _whole)
         except TimeoutError as error:
             raise KubernetesError(
                 0, "Unreachable", f"GET {path}: not all pages in {LIST_TIMEOUT:g} s"
             ) from error
 
-    async def _all_pages(self, path: str, selectors: Mapping[str, str]) -> Listing:
-        items: list[Object] = []
+    async def _all_pages(
+        self, path: str, selectors: Mapping[str, str], keep: Callable[[Object], Kept]
+    ) -> Listing[Kept]:
+        kept: list[Kept] = []
         version, token, unreadable, again = "", "", 0, True
         while True:
             query = {**selectors, "continue": token} if token else selectors
             try:
-                page = page_of(await self.request("GET", path, query=query))
+                page = await self._page(path, query, keep)
             except KubernetesError as error:
                 if error.status == 410 and token and again:  # the snapshot is too old: from the beginning
-                    items, version, token, unreadable, again = [], "", "", 0, False
+                    kept, version, token, unreadable, again = [], "", "", 0, False
                     continue
                 raise
-            if page is None or (token and page.rest == token):
+            if token and page.rest == token:
                 raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
-            self._log_once(path, page.oddities)
-            items += page.items
+            kept += page.items
             unreadable += len(page.oddities)
             version, token = version or page.version, page.rest
             if not token:
-                return Listing(version, items, unreadable)
+                return Listing(version, kept, unreadable)
+
+    async def _page(self, path: str, query: Mapping[str, str], keep: Callable[[Object], Kept]) -> Page[Kept]:
+        """One answer to a list, of which no whole object outlives this call."""
+        page = page_of(await self.request("GET", path, query=query), keep)
+        if page is None:
+            raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
+        self._log_once(path, page.oddities)
+        return page
+
+    @overload
+    def follow(
+        self, path: str, *, label_selector: str = "", field_selector: str = ""
+    ) -> AsyncGenerator[Followed[Object], None]: ...
+
+    @overload
+    def follow(
+        self,
+        path: str,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        keep: Callable[[Object], Kept],
+        page_size: int = 0,
+        list_every: float = 0.0,
+    ) -> AsyncGenerator[Followed[Kept], None]: ...
 
     async def follow(
-        self, path: str, *, label_selector: str = "", field_selector: str = ""
-    ) -> AsyncGenerator[dict[str, Object]]:
-        """Yield the collection by UID: once after the list, then after each change, for as long as asked.
+        self,
+        path: str,
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        keep: Callable[[Object], Any] = _whole,
+        page_size: int = 0,
+        list_every: float = 0.0,
+    ) -> AsyncGenerator[Followed[Any], None]:
+        """Yield the collection by UID: once after the list, then after each event, for as long as asked.
 
         A watch that ends, breaks, falls silent or is too old (410) leads to a new list, so an event can be
         late but not lost. The mapping is live: read it before asking for the next, and close the generator
         (`contextlib.aclosing`) when done, or its connection stays open. An object that cannot be read is
         left out, as in `items`.
 
+        For a collection of thousands: `keep` makes of each object what is kept of it (it must not raise);
+        `page_size` is how many whole ones are in memory at a time; and for `list_every` seconds a watch goes
+        on where the last one ended, as long as the server was heard of within `SILENCE` and nothing was odd.
+
         Raises `KubernetesError` when list or watch are refused (`REFUSALS`); an unreachable or busy server is
         tried again for ever, ever more slowly: the caller owns the deadline.
         """
         selectors = _selectors(label_selector, field_selector)
         clock = asyncio.get_running_loop().time
-        failures = 0
+        failures, listed, heard, took = 0, 0.0, 0.0, 0.0
+        state: Followed[Any] | None = None
         while True:
             started, asked = clock(), 0.0
             try:
-                listing = await self.list_objects(
-                    path, label_selector=label_selector, field_selector=field_selector
-                )
-                objects = by_uid(listing.items)
-                yield objects
-                query = {**selectors, "resourceVersion": listing.version}
+                if state is None:
+                    state = await self._listed(path, selectors, keep, page_size)
+                    listed = heard = clock()
+                    took = listed - started
+                    yield state
+                going_on = True
+                query = {**selectors, "resourceVersion": state.version}
                 async with aclosing(self._watch(path, query)) as events:
                     async for event in events:
-                        if not applied(event, objects):
+                        if not (going_on := state.apply(event, keep)):
                             break
-                        yield objects
+                        heard = clock()
+                        yield state
                 failures = 0
             except KubernetesError as error:
                 if error.status in REFUSALS:
                     raise
+                going_on = error.status in PASSING
                 failures += 1
                 asked = error.retry_after or 0.0
                 logger.info("%s is asked again later: %s", path, error)
             pause = _interval(failures)
+            if not going_on or clock() - listed >= list_every or clock() - heard >= SILENCE:
+                state = None
+                pause = max(pause, min(took / LIST_SHARE, SILENCE))
             await asyncio.sleep(
                 max(pause - (clock() - started), asked) + random.uniform(0, JITTER * pause)  # noqa: S311
             )
 
-    async def _watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Object]:
-        """Events of one watch. However it ends, a new list is next; one that does not begin is an error."""
-        watching = {**query, "watch": "true", "timeoutSeconds": str(WATCH_SECONDS)}
+    async def _listed(
+        self, path: str, selectors: Mapping[str, str], keep: Callable[[Object], Kept], page_size: int
+    ) -> Followed[Kept]:
+        query = {**selectors, "limit": str(page_size)} if page_size else selectors
+        seconds = PAGED_LIST_TIMEOUT if page_size else LIST_TIMEOUT
+        try:
+            async with asyncio.timeout(seconds):
+                pages = await self._all_pages(path, query, lambda item: (item["metadata"]["uid"], keep(item)))
+        except TimeoutError as error:
+            raise KubernetesError(0, "Unreachable", f"GET {path}: not all pages in {seconds:g} s") from error
+        return Followed(pages)
+
+    async def _watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[Object, None]:
+        """Events of one watch, however it ends; one that does not begin is an error."""
+        watching = {
+            **query,
+            "watch": "true",
+            "timeoutSeconds": str(WATCH_SECONDS),
+            "allowWatchBookmarks": "true",
+        }
         clock = asyncio.get_running_loop().time
         end = clock() + WATCH_TIMEOUT
         try:
@@ -225,14 +305,13 @@ class Kubernetes:
             raise KubernetesError(0, "Unreachable", f"WATCH {path}: {str(error) or repr(error)}") from error
         try:
             async with response:
-                if response.status not in {200, 410}:
+                if response.status != 200:
                     raise self._connection.error(response, await response.read(), f"WATCH {path}")
-                if response.status == 200:
-                    async for line in response.content:
-                        yield decoded(line)
-                        if clock() >= end:  # the timeout is seen only by a reader that has to wait
-                            return
-        except (aiohttp.ClientError, OSError, ValueError):  # ValueError: a line beyond the read buffer
+                async for line in lines_of(response.content):
+                    yield decoded(line)
+                    if clock() >= end:  # the timeout is seen only by a reader that has to wait
+                        return
+        except (aiohttp.ClientError, OSError, ValueError):  # ValueError: a line beyond all measure
             return
 
     def _log_once(self, path: str, oddities: list[str]) -> None:

@@ -1,40 +1,43 @@
 """What a list or a watch says, taken apart so that one odd object hides no other. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from gpu_runbooks.activities.kubernetes.error import Object
 
+Kept = TypeVar("Kept")
+
 
 @dataclass(frozen=True)
-class Listing:
+class Listing(Generic[Kept]):
     """A collection at one moment, all pages in one."""
 
     version: str
     """Resource version: where a watch goes on."""
-    items: list[Object]
-    """The objects that can be read."""
+    items: list[Kept]
+    """The objects that can be read, or what is kept of each."""
     unreadable: int
     """Objects that cannot. Where there are any, no `items` does not mean that there is nothing."""
 
 
 @dataclass(frozen=True)
-class Page:
+class Page(Generic[Kept]):
     """One answer to a list."""
 
     version: str
-    items: list[Object]
+    items: list[Kept]
     oddities: list[str]
     """What is wrong with each object that cannot be read."""
     rest: str
     """Token of the next page; empty on the last."""
 
 
-def page_of(answer: Object) -> Page | None:
-    """None for an answer that is no list: that is unknown, and not empty.
+def page_of(answer: Object, keep: Callable[[Object], Kept]) -> Page[Kept] | None:
+    """A page, with what `keep` makes of each object.
 
-    `items` may be null, as servers write an empty list in Go, but not missing.
+    None for an answer that is no list: that is unknown, and not empty. `items` may be null, as servers write
+    an empty list in Go, but not missing.
     """
     metadata = _mapping(answer.get("metadata"))
     version, items = metadata.get("resourceVersion"), answer.get("items", "")
@@ -45,7 +48,7 @@ def page_of(answer: Object) -> Page | None:
     oddities = [(item, oddity(item)) for item in items or ()]
     return Page(
         version=version,
-        items=[item for item, odd in oddities if not odd],
+        items=[keep(item) for item, odd in oddities if not odd],
         oddities=[odd for _, odd in oddities if odd],
         rest=str(metadata.get("continue") or ""),
     )
@@ -75,24 +78,34 @@ def by_uid(items: Iterable[Object]) -> dict[str, Object]:
     return {item["metadata"]["uid"]: item for item in items}
 
 
-def applied(event: Object, objects: dict[str, Object]) -> bool:
-    """Apply a watch event. False: an error, half an event, an odd object or type, so list again."""
-    subject = event.get("object")
-    kind = event.get("type")
-    if kind == "BOOKMARK":
-        return True
-    if oddity(subject) or not isinstance(subject, dict):
-        return False
-    uid = subject["metadata"]["uid"]
-    match kind:
-        case "ADDED" | "MODIFIED":
-            objects[uid] = subject
-            return True
-        case "DELETED":
-            objects.pop(uid, None)
-            return True
-        case _:
+class Followed(dict[str, Kept]):
+    """A followed collection, or what is kept of it, by UID. It is live: the next event changes it."""
+
+    def __init__(self, listing: Listing[tuple[str, Kept]]) -> None:
+        super().__init__(listing.items)
+        self.version = listing.version
+        """Where a watch goes on."""
+        self.changed: frozenset[str] = frozenset(self)
+        """UIDs that came, changed or went by the last event; all of them after a list."""
+
+    def apply(self, event: Object, keep: Callable[[Object], Kept]) -> bool:
+        """Apply a watch event. False: an error, half an event, an odd object or type, so list again."""
+        kind, subject = event.get("type"), event.get("object")
+        version = _mapping(_mapping(subject).get("metadata")).get("resourceVersion")
+        if kind == "BOOKMARK":
+            self.changed = frozenset()
+        elif kind not in {"ADDED", "MODIFIED", "DELETED"} or oddity(subject) or not isinstance(subject, dict):
             return False
+        else:
+            uid = subject["metadata"]["uid"]
+            self.changed = frozenset({uid})
+            if kind == "DELETED":
+                self.pop(uid, None)
+            else:
+                self[uid] = keep(subject)
+        if isinstance(version, str) and version:
+            self.version = version
+        return True
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
