@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault
-from gpu_runbooks.activities.model.plan import Plan
+from gpu_runbooks.activities.model.plan import Plan, RungName
 from gpu_runbooks.activities.model.wire import Wire
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.incident import Incident
@@ -103,7 +103,8 @@ def origin(fault: Fault, plan: Plan) -> str:
         f"**Machine** {plan.identity.instance_id or plan.identity.provider_id or 'unknown'} "
         f"({plan.identity.instance_type}, {plan.identity.zone}), node UID {plan.identity.uid}, "
         f"boot {plan.identity.boot_id}\n\n"
-        f"**Policy** {plan.policy_digest}: rule `{plan.treatment.rule}`, "
+        + (f"**Pool** {plan.pool} of {plan.owners}\n\n" if plan.owners else "")
+        + f"**Policy** {plan.policy_digest}: rule `{plan.treatment.rule}`, "
         f"ladder `{plan.treatment.ladder}`: {ladder}"
     )
 
@@ -128,6 +129,10 @@ def live_details(incident: Incident) -> str:
         if incident.blockers_seen is not None:
             lines += [f"In the way of the drain, as of {_time(incident.blockers_seen)}:", ""]
         lines += _blockers(incident.blockers)
+    lines += [
+        f"- tolerated until {_time(each.until)}: {each.fault.source} {each.fault.code}"
+        for each in incident.pending
+    ]
     lines += [f"- {_time(note.at)} {note.text}" for note in incident.notes]
     return "\n".join(lines)
 
@@ -158,6 +163,7 @@ def _how_to_answer(incident: Incident) -> list[str]:
     repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
     return [
         f"- drain or validate again: `{command} --name retry --input '{word}}}'`",
+        *(_how_to_approve(command, word, incident.asking) if incident.asking else ()),
         *(_how_to_order(command, word) if incident.blockers else ()),
         *(
             f'- once more: `{command} --name escalate_to --input \'{word}, "rung": "{rung}"}}\'`'
@@ -165,6 +171,10 @@ def _how_to_answer(incident: Incident) -> list[str]:
         ),
         f"- end it, blocked: `{command} --name abort --input '{word}}}'`",
     ]
+
+
+def _how_to_approve(command: str, word: str, rung: RungName) -> tuple[str]:
+    return (f'- let it be done: `{command} --name approve --input \'{word}, "rung": "{rung}"}}\'`',)
 
 
 def _how_to_order(command: str, word: str) -> tuple[str]:

@@ -31,6 +31,7 @@ from gpu_runbooks.workflows.incident import BY_HAND, Incident
 from gpu_runbooks.workflows.options import CLUSTER
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
+from gpu_runbooks.workflows.standing import conditions_in
 
 OTHER_OWNER_WAIT = timedelta(minutes=1)
 """How long to leave a node alone that another incident has blocked, before asking again."""
@@ -188,10 +189,31 @@ async def still_there(incident: Incident, act: str) -> bool:
     return False
 
 
+async def present(incident: Incident, act: str) -> bool:
+    """Look at a node on which nothing was done yet. What stands after a reboot stands in the new boot."""
+    seen = await _look(incident, f"before {act}: same machine, and do the reported conditions stand?")
+    match inspect(incident.target, seen, blocked=False):
+        case Gone(reason=reason):
+            incident.end(Outcome.EXPIRED, reason)
+            return False
+        case Registered(identity=identity) | Rebooted(identity=identity):
+            incident.target = identity
+            return False
+    return incident.outcome is None
+
+
 async def _look(incident: Incident, question: str) -> NodeObservation:
-    return await workflow.execute_activity_method(
+    seen: NodeObservation = await workflow.execute_activity_method(
         ClusterActivities.observe_node,
-        ObserveNode(name=incident.target.name, incident=incident.workflow_id, run_id=incident.run_id),
+        ObserveNode(
+            name=incident.target.name,
+            incident=incident.workflow_id,
+            run_id=incident.run_id,
+            conditions=conditions_in(incident.standing()),
+        ),
         summary=question,
         **CLUSTER,
     )
+    if seen.identity is not None and seen.identity.uid == incident.target.uid:
+        incident.look_at(seen.conditions, workflow.now())
+    return seen

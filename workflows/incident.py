@@ -3,14 +3,14 @@
 Changed only by the methods here and by the workflow that owns it; read by `ladder.next_step`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from pydantic import BaseModel
 
 from gpu_runbooks.activities.history.recorded_repairs import indexed
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
-from gpu_runbooks.activities.model.fault import ConditionCleared, Fault, FaultSource
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault, FaultSource, Repeated
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
@@ -18,7 +18,21 @@ from gpu_runbooks.workflows.acts import Act, DrainScope, Examined, Note
 from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
-from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, first_repair, restarts_workload, severity
+from gpu_runbooks.workflows.severity import (
+    BLOCKS,
+    REPAIRS,
+    first_repair,
+    notifies_owner,
+    restarts_workload,
+    severity,
+)
+from gpu_runbooks.workflows.standing import (
+    Pending,
+    counts_from,
+    decisive,
+    over_by_look,
+    over_by_word,
+)
 
 BY_HAND = {
     Runbook.RESET: RungName.RESET_GPU,
@@ -36,6 +50,9 @@ LONGEST_SUMMARY = 200
 
 LONGEST_PROOF = 400
 """Characters of a proof."""
+
+MOST_REPEATS = 10**9
+"""Repeats of a fault that are counted."""
 
 KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
@@ -61,6 +78,20 @@ class Incident(BaseModel):
     """The machine that acts are for: changes with a reboot's new boot id and with a replacement."""
     not_before: datetime
     """End of the toleration, or of a wait for another incident's block."""
+    decisive: str = ""
+    """Fingerprint of the fault that the plan is for."""
+    pending: list[Pending] = []
+    """Faults that are tolerated for now."""
+    cleared: list[str] = []
+    """Fingerprints of faults that are over."""
+    looked: bool = False
+    """The node was looked at since the last fault, and since the slot was granted."""
+    plan_anew: bool = False
+    """The fault that the plan is for is over, and others stand."""
+    approved: dict[RungName, int] = {}
+    """Attempts at a rung up to which a person approved."""
+    asking: RungName | None = None
+    """The rung that a person is asked to approve."""
     slot_wanted: bool = False
     """A request is with the budget: a grant counts only then."""
     slot_held: bool = False
@@ -85,6 +116,8 @@ class Incident(BaseModel):
     """How often an operator ordered something for pods."""
     workload_faults: list[Fault] = []
     """Faults of GPUs whose pods are still to be restarted."""
+    unnotified: list[Fault] = []
+    """Faults of which the workload's owner is still to be told."""
     acts: list[Act] = []
     repairing: RungName | None = None
     """The repair that is under way."""
@@ -189,10 +222,12 @@ class Incident(BaseModel):
             plan=report.plan,
             faults=[_short(report.fault)],
             fingerprints=[report.fault.fingerprint],
+            decisive=report.fault.fingerprint,
             target=report.plan.identity,
             not_before=report.fault.first_seen + report.plan.treatment.toleration,
             block_rules=[report.plan.treatment.rule],
             workload_faults=[_short(report.fault)] if restarts_workload(report.plan.treatment) else [],
+            unnotified=[_short(report.fault)] if notifies_owner(report.plan.treatment) else [],
             # Whoever gives a node back, or wants it tested, asks for no repair: validation decides.
             repaired=now if runbook in {Runbook.RETURN, Runbook.VALIDATE} else None,
             pods_stay=runbook is Runbook.VALIDATE,
@@ -201,23 +236,36 @@ class Incident(BaseModel):
         )
 
     def join(self, report: FaultReport, now: datetime) -> None:
-        """Take in a fault that arrived while the incident is open.
-
-        The most severe treatment decides. Evidence newer than the last proven repair refutes it: the ladder
-        goes on. Older evidence is explained by that repair and is only recorded.
-        """
+        """Take in a fault that arrived while the incident is open."""
         fault = _short(report.fault)
         if fault.fingerprint in self.fingerprints:
             return
         self.faults = as_many_as_fit([*self.faults, fault])
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
+        self.looked = False
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
-        rank = severity(report.plan.treatment)
-        if rank == 0:
+        if notifies_owner(report.plan.treatment):
+            self.unnotified = as_many_as_fit([*self.unnotified, fault])
+        if severity(report.plan.treatment) == 0:
             return
         if is_of_our_reset(fault, self.reset_gpu, self.reset_began, self._reset_ended()):
             self.note(now, "known as ours: the driver cleans up after the reset")
             return
+        until = counts_from(report)
+        if until > now and self.runbook is Runbook.REMEDIATE:
+            self.pending = [*self.pending, Pending(fault=fault, until=until)][-KEPT_FAULTS:]
+            self.note(now, f"it counts from {until:%H:%M:%S} UTC, unless it is over by then")
+            return
+        self.count(report, now)
+
+    def count(self, report: FaultReport, now: datetime) -> None:
+        """Take a fault into account.
+
+        The most severe treatment decides. Evidence newer than the last proven repair refutes it: the ladder
+        goes on. Older evidence is explained by that repair and is only recorded.
+        """
+        fault, rank = _short(report.fault), severity(report.plan.treatment)
+        self.pending = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
         # Which GPU to reset, and whose pods are in the way, was decided without it.
         self.examined = None
         if restarts_workload(report.plan.treatment):
@@ -227,17 +275,15 @@ class Incident(BaseModel):
             self.marker_due = self.blocked
         if self.runbook is not Runbook.REMEDIATE:
             self.note(now, f"recorded: a person runs {self.runbook}, and no repair follows from it")
+        elif not self.begun and now < self.not_before:
+            self._tolerate_decisive()
+            self._decide_by(report)
         elif rank > severity(self.plan.treatment):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
             if severity(self.plan.treatment) <= BLOCKS:
                 # What was asked, or tried in vain, was about a ladder that knew no repair.
                 self.question, self.unanswered, self.drains = None, False, 0
-            # Slot and audit stay with the machine and the pool of the first fault.
-            kept = {
-                name: getattr(self.plan, name) for name in ("identity", "pool", "pool_selector", "budget")
-            }
-            self.plan = report.plan.model_copy(update=kept)
-            self.not_before = min(self.not_before, fault.first_seen + report.plan.treatment.toleration)
+            self._decide_by(report)
         if self._is_of_work_that_goes_on(report):
             self.note(now, "of pods that work on beside the repaired GPU: it takes nothing back")
         elif self.repairing is not None and not self._reaches(self.repairing, report):
@@ -247,9 +293,98 @@ class Incident(BaseModel):
             self.note(now, "not explained by the last repair, which therefore does not count")
             self.refute_repair()
 
-    def clear_condition(self, cleared: ConditionCleared, now: datetime) -> None:
-        """A condition became good: what it reported is over, and the validation decides about the rest."""
-        self.note(now, f"condition {cleared.type} is good again since {cleared.at:%H:%M:%S} UTC")
+    def _decide_by(self, report: FaultReport) -> None:
+        """Have this fault's plan decide. Slot and audit stay with the machine and pool of the first fault."""
+        kept = {name: getattr(self.plan, name) for name in ("identity", "pool", "pool_selector", "budget")}
+        self.plan = report.plan.model_copy(update=kept)
+        self.decisive = report.fault.fingerprint
+        if not self.begun:
+            self.not_before = counts_from(report)
+
+    def _tolerate_decisive(self) -> None:
+        """Let the fault that decided so far wait for the end of its own toleration, unless it touches nothing."""
+        if severity(self.plan.treatment) == 0:
+            return
+        fault = next((each for each in self.faults if each.fingerprint == self.decisive), None)
+        if fault is not None and fault.fingerprint not in self.cleared:
+            self.pending = [*self.pending, Pending(fault=fault, until=self.not_before)][-KEPT_FAULTS:]
+
+    @property
+    def begun(self) -> bool:
+        """Whether anything was done yet to the node or the pods on it."""
+        return self.blocked or any(act.rung is not RungName.NOTIFY_OWNER for act in self.acts)
+
+    def standing(self) -> list[Fault]:
+        """The faults that are not known to be over."""
+        return [fault for fault in self.faults if fault.fingerprint not in self.cleared]
+
+    def due(self, now: datetime) -> list[Fault]:
+        """Faults that need a plan: their toleration is over, or the one that decided is."""
+        if self.plan_anew:
+            return self.standing() if self.question is None else []
+        return [each.fault for each in self.pending if each.until <= now]
+
+    def postpone(self, fault: Fault, until: datetime) -> None:
+        """Tolerate a fault for longer, since nobody could say what policy makes of it."""
+        rest = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
+        self.pending = [*rest, Pending(fault=fault, until=until)]
+
+    def decide_anew(self, reports: Iterable[FaultReport], now: datetime) -> None:
+        """Begin with the faults that stand, since the one that decided is over and nothing was done yet."""
+        reports, self.plan_anew = list(reports), False
+        chosen = decisive(reports, now)
+        self._decide_by(chosen)
+        self.pending = [
+            Pending(fault=_short(report.fault), until=counts_from(report))
+            for report in reports
+            if report is not chosen and counts_from(report) > now
+        ]
+        self.note(now, f"{chosen.fault.source} {chosen.fault.code} stands, and decides from here")
+
+    def clear(self, over: Iterable[Fault], now: datetime) -> None:
+        """Take faults for over: the end before anything is done; a block stays until validated."""
+        over = [fault for fault in over if fault.fingerprint not in self.cleared]
+        if not over:
+            return
+        for fault in over:
+            self.note(now, f"condition {fault.code} ({fault.reason or fault.status}) is good again")
+        fingerprints = {fault.fingerprint for fault in over}
+        self.cleared = [*self.cleared, *fingerprints][-KEPT_FINGERPRINTS:]
+        self.pending = [each for each in self.pending if each.fault.fingerprint not in fingerprints]
+        all_over = not self.standing() and len(self.fingerprints) == len(self.faults)
+        if self.runbook is not Runbook.REMEDIATE or self.outcome is not None:
+            return
+        if not self.begun:
+            if all_over:
+                self.end(Outcome.CLEARED, "it was over before anything was done")
+            else:
+                self.plan_anew = self.plan_anew or self.decisive in fingerprints
+        elif all_over and self.repaired is None and {act.rung for act in self.acts} <= {RungName.BLOCK}:
+            self.note(now, "only the block was done: the hardware is validated, and no repair follows")
+            self.repaired, self.pods_stay, self.validations, self.question = now, True, 0, None
+
+    def look_at(self, conditions: Mapping[str, str], now: datetime) -> None:
+        """Take in what a look at the node showed of its conditions."""
+        self.looked = True
+        self.clear(over_by_look(self.standing(), conditions), now)
+
+    def count_repeats(self, word: Repeated) -> None:
+        """Fold repeats into the faults that are kept. They are no news, and nothing follows from them."""
+        self.faults = [
+            fault.model_copy(
+                update={
+                    "count": min(fault.count + times, MOST_REPEATS),
+                    "last_seen": max(fault.last_seen, word.last_seen),
+                }
+            )
+            if (times := word.counts.get(fault.fingerprint, 0)) > 0
+            else fault
+            for fault in self.faults
+        ]
+
+    def hear(self, cleared: ConditionCleared, now: datetime) -> None:
+        """Take in that a watch saw a condition become good."""
+        self.clear(over_by_word(self.standing(), cleared.type, cleared.at), now)
 
     def _covers(self, report: FaultReport) -> bool:
         """Whether the last proven repair reaches a fault."""
@@ -274,8 +409,9 @@ class Incident(BaseModel):
         )
 
     def unsettled(self) -> set[str]:
-        """Fingerprints of an application's faults that no drain of the node has settled: they stay news."""
-        return {fault.fingerprint for fault in self.workload_faults} if self.pods_stay else set()
+        """Fingerprints that stay news: tolerated faults, and applications' that no drain has settled."""
+        faults = [each.fault for each in self.pending] + (self.workload_faults if self.pods_stay else [])
+        return {fault.fingerprint for fault in faults}
 
     def _reset_ended(self) -> datetime | None:
         return max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ledger import cap_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
+from gpu_runbooks.workflows.standing import conditions_in
+from gpu_runbooks.workflows.windows import next_open
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """How long a machine whose Node went away in its reboot has to register again."""
@@ -19,6 +22,16 @@ class Tolerate:
     """Wait: the fault may clear by itself, or another incident still owns the node."""
 
     until: datetime
+
+
+@dataclass(frozen=True)
+class Look:
+    """Look at the node: whether the conditions that were reported still stand."""
+
+
+@dataclass(frozen=True)
+class Reconsider:
+    """Plan for faults whose toleration is over, or for those that stand when the decisive one does not."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,13 @@ class Drain:
     rung: Rung
     pods: tuple[str, ...] | None = None
     """UIDs of the pods that have the GPU to be reset; None for all of the node."""
+
+
+@dataclass(frozen=True)
+class NotifyOwner:
+    """Tell the owners of the pods on the node, and leave the node alone."""
+
+    rung: Rung
 
 
 @dataclass(frozen=True)
@@ -78,6 +98,8 @@ class Return:
 @dataclass(frozen=True)
 class AskOperator:
     question: str
+    approves: RungName | None = None
+    """The rung that waits for a person's approval."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +110,13 @@ class Close:
 
 Step = (
     Tolerate
+    | Look
+    | Reconsider
     | HoldSlot
     | Block
     | Examine
     | Drain
+    | NotifyOwner
     | RestartWorkload
     | Repair
     | ResumeServices
@@ -112,22 +137,21 @@ def next_step(incident: Incident, now: datetime) -> Step:
     ended = _ended(incident)
     if ended is not None:
         return ended
+    first = _decide_first(incident, now)
+    if first is not None:
+        return first
     treatment = incident.plan.treatment
     rungs = {rung.name: rung for rung in treatment.rungs}
-    if now < incident.not_before and not incident.blocked:
-        return Tolerate(incident.not_before)
-    if not incident.slot_held and incident.runbook is not Runbook.RETURN:
-        return HoldSlot()
-    if incident.question is not None:
-        return AskOperator(incident.question)
     if restarts_workload(treatment):
-        return _restart(incident, rungs[RungName.RESTART_WORKLOAD])
+        return _restart(incident, rungs[RungName.RESTART_WORKLOAD], now)
     if incident.services_paused:
         return ResumeServices()
     if not incident.gone and (not incident.blocked or incident.marker_due):
         return Block(rungs[RungName.BLOCK])
     if severity(treatment) == BLOCKS and RungName.DRAIN in rungs and incident.drained is not DrainScope.NODE:
-        return _drain(incident, rungs[RungName.DRAIN])
+        return _drain(incident, rungs[RungName.DRAIN], now)
+    if incident.validated and incident.pending:
+        return Tolerate(min(each.until for each in incident.pending))
     if incident.validated:
         return Return(rungs[RungName.RETURN])
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
@@ -135,16 +159,33 @@ def next_step(incident: Incident, now: datetime) -> Step:
     return _climb(incident, rungs, now)
 
 
+def _decide_first(incident: Incident, now: datetime) -> Step | None:
+    """What comes before any rung: plan, tolerate, look, have the slot, and answers to what is asked."""
+    if incident.due(now):
+        return Reconsider()
+    if not incident.blocked and now < (begins := _begins(incident)):
+        return Tolerate(begins)
+    unseen = not incident.looked and bool(conditions_in(incident.standing()))
+    if not incident.plan.enforce and not incident.begun:
+        return Look() if unseen else Close(Outcome.OBSERVED, _observed(incident))
+    notice = _notice(incident)
+    if notice is not None and incident.question is None:
+        return _approval(incident, notice) or NotifyOwner(notice)
+    if notice is None and not incident.slot_held and incident.runbook is not Runbook.RETURN:
+        return HoldSlot()
+    if incident.question is not None:
+        return AskOperator(incident.question, incident.asking)
+    return Look() if unseen and (not incident.begun or incident.validated) else None
+
+
 def _ended(incident: Incident) -> Close | None:
     """The end of the incident, once there is nothing left to do."""
     treatment = incident.plan.treatment
     if incident.outcome is not None:
         return Close(incident.outcome, incident.reason)
-    if not incident.blocked and not incident.acts:
-        if severity(treatment) == 0:
-            return Close(Outcome.LEFT_ALONE, f"rule {treatment.rule}: the node is not touched")
-        if not incident.plan.enforce:
-            return Close(Outcome.OBSERVED, f"mode observe: ladder {treatment.ladder} would have begun")
+    over = not incident.pending and _notice(incident) is None
+    if not incident.begun and severity(treatment) == 0 and over:
+        return _told(incident)
     if incident.returned:
         replaced = incident.target.provider_id != incident.plan.identity.provider_id
         return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
@@ -163,6 +204,40 @@ def _ended(incident: Incident) -> Close | None:
     return None
 
 
+def _told(incident: Incident) -> Close:
+    """The end of an incident that touches nothing: whether an owner was told of it."""
+    treatment = incident.plan.treatment
+    if incident.unnotified:
+        return Close(Outcome.OBSERVED, _observed(incident))
+    notices = [act for act in incident.acts if act.rung is RungName.NOTIFY_OWNER]
+    told = [act for act in notices if act.proven]
+    said = f"; {(told or notices)[-1].proof}" if notices else ""
+    outcome = Outcome.NOTIFIED if told else Outcome.LEFT_ALONE
+    return Close(outcome, f"rule {treatment.rule}: the node is not touched{said}")
+
+
+def _begins(incident: Incident) -> datetime:
+    """When the first of the faults counts."""
+    tolerated = [each.until for each in incident.pending]
+    if severity(incident.plan.treatment) == 0 and _notice(incident) is None:
+        return min(tolerated)
+    return min([incident.not_before, *tolerated])
+
+
+def _notice(incident: Incident) -> Rung | None:
+    """The rung by which the owner of the workload is told, while there is something to tell."""
+    rungs = incident.plan.treatment.rungs
+    named = (rung for rung in rungs if rung.name is RungName.NOTIFY_OWNER and not rung.observe)
+    return next(named, None) if incident.unnotified else None
+
+
+def _observed(incident: Incident) -> str:
+    """What would have been done, for the audit."""
+    treatment = incident.plan.treatment
+    rungs = " → ".join(rung.name for rung in treatment.rungs)
+    return f"mode observe: rule {treatment.rule} would begin ladder {treatment.ladder} now: {rungs}"
+
+
 def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> Step:
     """Drain, then the mildest repair that is not used up."""
     repair = _next_repair(incident, rungs)
@@ -178,6 +253,8 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return Repair(repair, incident.attempts(repair.name) + 1)
     if repair.name not in incident.ordered and (question := _question(incident, repair)):
         return AskOperator(question)
+    if repair.name not in incident.ordered and (wanted := _approval(incident, repair)):
+        return wanted
     if incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
     if incident.examined is None:
@@ -185,7 +262,7 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     scope = _scope(incident, repair)
     if incident.drained not in {scope, DrainScope.NODE}:
         pods = incident.examined.pods if scope is DrainScope.GPU else None
-        return _drain(incident, rungs[RungName.DRAIN], pods)
+        return _drain(incident, rungs[RungName.DRAIN], now, pods)
     return Repair(repair, incident.attempts(repair.name) + 1)
 
 
@@ -197,6 +274,28 @@ def _question(incident: Incident, repair: Rung) -> str:
     if repair.name is RungName.REPLACE and incident.plan.repair.replace == "ask":
         return "policy asks before an instance is replaced: say escalate_to replace, or abort"
     return ""
+
+
+def _approval(incident: Incident, rung: Rung) -> AskOperator | None:
+    """The question for a rung that policy wants approved, or only observes; None where nothing is asked."""
+    if not (rung.approval or rung.observe) or incident.approved.get(rung.name, 0) > incident.attempts(
+        rung.name
+    ):
+        return None
+    if incident.runbook is not Runbook.REMEDIATE:
+        return None  # a person runs it
+    why = "wants a person's word before" if rung.approval else "only observes"
+    return AskOperator(
+        f"policy {why} {rung.name}, which would be done to {incident.target.name} now: approve it, or abort",
+        approves=rung.name,
+    )
+
+
+def _closed(incident: Incident, now: datetime) -> Tolerate | None:
+    """The wait for the pool's next maintenance window; None where one is open, or a person asked."""
+    by_person = incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
+    opens = next_open(incident.plan.windows, now)
+    return Tolerate(opens) if opens > now and not by_person else None
 
 
 def _scope(incident: Incident, repair: Rung) -> DrainScope:
@@ -211,16 +310,16 @@ def _scope(incident: Incident, repair: Rung) -> DrainScope:
     return DrainScope.GPU if alone else DrainScope.NODE
 
 
-def _restart(incident: Incident, rung: Rung) -> Step:
+def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
-    return RestartWorkload(rung)
+    return _approval(incident, rung) or _closed(incident, now) or RestartWorkload(rung)
 
 
-def _drain(incident: Incident, rung: Rung, pods: tuple[str, ...] | None = None) -> Step:
+def _drain(incident: Incident, rung: Rung, now: datetime, pods: tuple[str, ...] | None = None) -> Step:
     if incident.drains >= rung.attempts:
         return AskOperator(f"the node could not be drained in {incident.drains} attempts")
-    return Drain(rung, pods)
+    return _approval(incident, rung) or _closed(incident, now) or Drain(rung, pods)
 
 
 def _nothing_left(incident: Incident) -> str:

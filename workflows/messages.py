@@ -9,7 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
-    from gpu_runbooks.activities.model.fault import ConditionCleared
+    from gpu_runbooks.activities.model.fault import ConditionCleared, Repeated
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
     from gpu_runbooks.workflows import audit
     from gpu_runbooks.workflows.incident import Incident
@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.operator import (
         Word,
         ordered,
+        read_approval,
         read_drain_order,
         read_escalation,
         read_word,
@@ -115,6 +116,13 @@ class IncidentMessages:
         _grant(incident, word.rung)
         return f"node {incident.target.name}: next rung {word.rung}"
 
+    @workflow.update(description="Let the rung be done that policy wants approved, or only observes")
+    def approve(self, raw: Any = None) -> str:
+        word = read_approval(raw)
+        incident = self._answer(word, f"{word.rung} approved")
+        incident.approved = {**incident.approved, word.rung: incident.attempts(word.rung) + 1}
+        return f"node {incident.target.name}: {word.rung} follows"
+
     @workflow.update(description="Order what happens to pods that keep a drain from ending")
     def override_drain(self, raw: Any = None) -> str:
         order = read_drain_order(raw)
@@ -155,6 +163,17 @@ class IncidentMessages:
         self._refuse_unless_asked()
         refuse_impossible(word.rung, self._open_incident())
 
+    @approve.validator
+    def _validate_approve(self, raw: Any = None) -> None:
+        word = read_approval(raw)
+        self._refuse_unless_asked()
+        asking = self._open_incident().asking
+        if word.rung is not asking:
+            asked = f"approval of {asking}" if asking else "something else, see its details"
+            raise ApplicationError(
+                f"the incident does not ask for {word.rung}, but for {asked}", type=NOT_NOW
+            )
+
     @override_drain.validator
     def _validate_override_drain(self, raw: Any = None) -> None:
         order = read_drain_order(raw)
@@ -184,7 +203,7 @@ class IncidentMessages:
         if incident is None or grant is None:
             return
         if incident.slot_wanted and grant.run_id == incident.run_id:
-            incident.slot_held = True
+            incident.slot_held, incident.looked = True, False  # it may have waited for hours
 
     @workflow.signal(description="How far the drain is, and which pods stand in its way")
     def drain_progress(self, raw: Any = None, *_: Any) -> None:
@@ -205,8 +224,18 @@ class IncidentMessages:
         except ValidationError:
             return  # as above
         if incident is not None and cleared.uid == incident.target.uid:
-            incident.clear_condition(cleared, workflow.now())
+            incident.hear(cleared, workflow.now())
             show(incident)
+
+    @workflow.signal(description="How often faults of this incident came again, told rarely")
+    def repeated(self, raw: Any = None, *_: Any) -> None:
+        incident = self._incident
+        try:
+            word = Repeated.model_validate(raw)
+        except ValidationError:
+            return  # as above
+        if incident is not None:
+            incident.count_repeats(word)
 
     @workflow.query(description="Phase, acts with their proofs, and what is waited for")
     def status(self) -> audit.Status:
@@ -239,7 +268,7 @@ class IncidentMessages:
     def _answer(self, word: Word, decision: str) -> Incident:
         incident = self._open_incident()
         incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
-        incident.question = incident.unsent = None
+        incident.question = incident.unsent = incident.asking = None
         incident.unanswered = False
         incident.drained = incident.examined = None  # days may have passed
         return incident

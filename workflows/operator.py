@@ -33,6 +33,12 @@ class Escalation(Word):
     rung: Annotated[RungName, BeforeValidator(_repair)]
 
 
+class Approval(Word):
+    """A decision for the rung that the incident asks about."""
+
+    rung: RungName
+
+
 class DrainOrder(Word):
     """A decision for pods that keep a drain from ending."""
 
@@ -52,6 +58,11 @@ def read_word(raw: Any) -> Word:
 def read_escalation(raw: Any) -> Escalation:
     """Read `{"operator": ..., "reason": ..., "rung": ...}`. Raises `BadInput` likewise."""
     return _read(Escalation, raw)
+
+
+def read_approval(raw: Any) -> Approval:
+    """Read `{"operator": ..., "reason": ..., "rung": ...}`. Raises `BadInput` likewise."""
+    return _read(Approval, raw)
 
 
 def read_drain_order(raw: Any) -> DrainOrder:
@@ -113,8 +124,8 @@ def _read(kind: type[Said], raw: Any) -> Said:
         raise refusal(
             BAD_INPUT,
             f"bad argument: {wrong_fields(error, kind)}; give "
-            '--input \'{"operator": "who", "reason": "why"}\', for escalate_to "rung" as well, and for '
-            'override_drain "method" (evict, delete or abandon) and "pods" (["namespace/name"] or ["all"])',
+            '--input \'{"operator": "who", "reason": "why"}\', for approve and escalate_to "rung" as well, '
+            'for override_drain "method" (evict, delete, abandon) and "pods" (["namespace/name"] or ["all"])',
         ) from None
 
 

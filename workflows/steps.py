@@ -16,9 +16,11 @@ from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
 from gpu_runbooks.workflows.holding_slot import hold_slot
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.notifying import notify_owner
 from gpu_runbooks.workflows.phases import Outcome, Phase
 from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
 from gpu_runbooks.workflows.rebooting import reboot
+from gpu_runbooks.workflows.reconsidering import look, reconsider
 from gpu_runbooks.workflows.recording import enter, record, remember, show
 from gpu_runbooks.workflows.replacing import replace
 from gpu_runbooks.workflows.resetting import reset_gpu, resume_services
@@ -75,10 +77,19 @@ async def _is_explained(incident: Incident) -> bool:
 async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
     enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
-    latest, wait = incident.faults[-1], step.until - workflow.now()
-    await wait_for(
-        lambda: incident.outcome is not None or incident.faults[-1] is not latest, wait, f"wait for {wait}"
-    )
+    latest, over, wait = incident.faults[-1], len(incident.cleared), step.until - workflow.now()
+
+    def news() -> bool:
+        return (
+            incident.outcome is not None or incident.faults[-1] is not latest or len(incident.cleared) != over
+        )
+
+    await wait_for(news, wait, f"wait for {wait}")
+
+
+async def look_again(incident: Incident, _: ladder.Look) -> None:
+    """Look whether what was reported still stands."""
+    await look(incident)
 
 
 async def repair(incident: Incident, step: ladder.Repair) -> None:
@@ -171,11 +182,14 @@ async def return_node(incident: Incident) -> None:
 
 async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
     """Wait for a person, with block and slot held, and remind at intervals. Never silence."""
-    incident.question = step.question
+    incident.question, incident.asking = step.question, step.approves
     enter(incident, Phase.NEEDS_OPERATOR)
     patience, then = incident.plan.operator_reminder, "remind that a person is needed"
     if incident.unanswered:
         patience, then = ASK_AGAIN, "ask again what had no answer"
+    if incident.pending:
+        counts = min(each.until for each in incident.pending) - workflow.now()
+        patience, then = min((patience, then), (counts, "a tolerated fault counts"))
     answered = await wait_for(
         lambda: incident.question is None or incident.outcome is not None, patience, then
     )
@@ -193,10 +207,13 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
 
 STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
     ladder.Tolerate: tolerate,
+    ladder.Look: look_again,
+    ladder.Reconsider: lambda incident, _: reconsider(incident),
     ladder.HoldSlot: lambda incident, _: hold_slot(incident),
     ladder.Block: lambda incident, _: block(incident),
     ladder.Examine: examine,
     ladder.Drain: drain,
+    ladder.NotifyOwner: lambda incident, step: notify_owner(incident, step.rung),
     ladder.RestartWorkload: lambda incident, step: restart_workload(incident, step.rung),
     ladder.Repair: repair,
     ladder.ResumeServices: lambda incident, _: resume_services(incident),

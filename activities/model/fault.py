@@ -4,6 +4,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
+from pydantic import AwareDatetime
+
 from gpu_runbooks.activities.model.wire import Wire
 
 
@@ -16,6 +18,8 @@ class FaultSource(StrEnum):
     NVML = "nvml"
     DCGM = "dcgm"
     EFA = "efa"
+    KERNEL = "kernel"
+    """What else the kernel's log tells: ENA, a GPU that does not start, GPUDirect, a crash within NCCL."""
     ALERT = "alert"
     AWS = "aws"
     MANUAL = "manual"
@@ -40,6 +44,8 @@ class Fault(Wire):
     entity: Entity = Entity()
     status: str = ""
     """Of a Node condition: the status that is bad."""
+    good_status: str = ""
+    """Of a Node condition: the status that is good, so that a later look can tell that the fault is over."""
     reason: str = ""
     """Of a Node condition: its reason, which says more than its type. Several may follow one another."""
     grade: Literal["", "fatal", "nonfatal"] = ""
@@ -71,3 +77,11 @@ class ConditionCleared(Wire):
     uid: str
     """Of the Node."""
     at: datetime
+
+
+class Repeated(Wire):
+    """Faults that came again while their incident was open. Argument of the signal `repeated`."""
+
+    counts: dict[str, int]
+    """By fingerprint: how often since the last word about it."""
+    last_seen: AwareDatetime

@@ -82,6 +82,8 @@ class ObserveNode(Wire):
     incident: str
     run_id: str = ""
     """Only the marker of this run counts as the incident's block; empty: that of any run of it."""
+    conditions: tuple[str, ...] = ()
+    """Types of the conditions whose status is wanted."""
 
 
 class NodeObservation(Wire):
@@ -98,3 +100,5 @@ class NodeObservation(Wire):
     efa_interfaces: int | None = None
     karpenter: bool = False
     """Karpenter launched it, so Karpenter replaces it."""
+    conditions: dict[str, str] = {}
+    """Status by type, of the conditions that were asked for and are there."""

@@ -1,6 +1,7 @@
 """What a Node object says of its machine, and of our block on it."""
 
 import re
+from collections.abc import Collection
 from typing import Literal
 
 from gpu_runbooks.activities import errors, names
@@ -18,6 +19,7 @@ LONGEST_PROVIDER_ID = 512
 LONGEST_BOOT_ID = 64
 """As the CRD of NodeTasks has it."""
 LONGEST_MARKER = 16 * 1024
+LONGEST_STATUS = 16
 """Characters that a marker of ours may have: ten reasons of two hundred stay far below. All three are a
 kubelet's to write, and go into the history with every look at the node."""
 
@@ -93,10 +95,13 @@ def is_unschedulable(node: Object) -> bool:
     return (node.get("spec") or {}).get("unschedulable") is True
 
 
+def conditions_of(node: Object) -> list[Object]:
+    return objects_in((node.get("status") or {}).get("conditions"))
+
+
 def ready_condition(node: Object) -> Object:
     """The condition `Ready`; empty where the Node has none."""
-    conditions = objects_in((node.get("status") or {}).get("conditions"))
-    return next((condition for condition in conditions if condition.get("type") == "Ready"), {})
+    return next((condition for condition in conditions_of(node) if condition.get("type") == "Ready"), {})
 
 
 def readiness(node: Object) -> Literal["True", "False", "Unknown"]:
@@ -116,7 +121,9 @@ def allocatable(node: Object, resource: str) -> int | None:
     return int(value) if isinstance(value, str) and value.isdecimal() else None
 
 
-def observe(node: Object | None, incident: str, run_id: str = "") -> NodeObservation:
+def observe(
+    node: Object | None, incident: str, run_id: str = "", conditions: Collection[str] = ()
+) -> NodeObservation:
     """What the Node shows to this incident; `identity=None` for a Node that does not exist.
 
     An incident id is a node's name, so an earlier run may have left a marker that names this incident. With a
@@ -140,4 +147,9 @@ def observe(node: Object | None, incident: str, run_id: str = "") -> NodeObserva
         gpus=allocatable(node, names.GPU_RESOURCE),
         efa_interfaces=allocatable(node, names.EFA_RESOURCE),
         karpenter=belongs_to_karpenter(node),
+        conditions={
+            kind: str(condition.get("status"))[:LONGEST_STATUS]
+            for condition in conditions_of(node)
+            if (kind := condition.get("type")) in conditions
+        },
     )

@@ -42,6 +42,7 @@ from gpu_runbooks.activities.model.node_task import (
     RunTestPod,
     TestPodResult,
 )
+from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
 from gpu_runbooks.activities.model.plan import PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -88,6 +89,9 @@ class World(ClusterActivities, CloudActivities):
         """What was away is there again, where a test makes something be away."""
         self.ladder = "reset"
         self.plan_changes: dict[str, Any] = {}
+        self.notices: list[NotifyOwner] = []
+        self.owners: tuple[str, ...] = ("Job team-blue/train", "Pod team-blue/train-0")
+        """Objects that get the Event of a notice."""
         self.drains: list[str] = []
         """Outcomes of the coming drains, `drained` when used up; one that `waits` goes on until cancelled."""
         self.blockers: tuple[PodBlocker, ...] = ()
@@ -124,6 +128,10 @@ class World(ClusterActivities, CloudActivities):
         """Results of the coming test pods, or `forbidden`."""
         self.validations: list[bool] = []
         self.pause: dict[str, asyncio.Event] = {}
+        self.conditions: dict[str, str] = {}
+        """Status by type, as the node shows it."""
+        self.ladder_of: dict[str, str] = {}
+        """Ladder that policy gives, by the code of the fault."""
         self.on_call: Callable[[str], None] = lambda _: None
         for name, value in script.items():
             setattr(self, name, list(value) if isinstance(value, list) else value)
@@ -159,7 +167,8 @@ class World(ClusterActivities, CloudActivities):
         await self._called("plan")
         if request.node != self.node.name:
             raise errors.refusal(errors.NODE_NOT_FOUND, f"no node is named {request.node}")
-        return plan(request.ladder or self.ladder, identity=self.node, **self.plan_changes)
+        ladder = request.ladder or self.ladder_of.get(request.fault.code, self.ladder)
+        return plan(ladder, identity=self.node, **self.plan_changes)
 
     @activity.defn
     async def observe_node(self, request: ObserveNode):
@@ -173,6 +182,9 @@ class World(ClusterActivities, CloudActivities):
             gpus=8,
             efa_interfaces=32,
             karpenter=self.karpenter,
+            conditions={
+                kind: status for kind, status in self.conditions.items() if kind in request.conditions
+            },
         )
 
     @activity.defn
@@ -209,6 +221,13 @@ class World(ClusterActivities, CloudActivities):
         await self._called("unblock")
         self.marker = None
         return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
+
+    @activity.defn
+    async def notify_owner(self, request: NotifyOwner):
+        self.notices.append(request)
+        await self._called("notify")
+        left_out = "" if self.owners else "no pod with GPUs was there"
+        return OwnerNotified(objects=self.owners, total=len(self.owners), left_out=left_out)
 
     @activity.defn
     async def drain_pods(self, request: DrainPods):
@@ -427,6 +446,7 @@ class World(ClusterActivities, CloudActivities):
             self.observe_node,
             self.block_node,
             self.unblock_node,
+            self.notify_owner,
             self.drain_pods,
             self.examine_node,
             self.pause_gpu_services,
