@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from gpu_runbooks.workers.node_agent.kernel_marker import LONGEST_LINE
+from gpu_runbooks.activities.kernel_log.marker import LONGEST_LINE
 
 NOTICE = "<5>"
 

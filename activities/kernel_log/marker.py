@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote, unquote
 
-PREFIX = "gpu-runbooks: reset"
+WRITER = "gpu-runbooks"
+"""Name before each line of ours in a log."""
+
+PREFIX = f"{WRITER}: reset"
 
 LONGEST_LINE = 976
 """Bytes that the kernel takes in one write to `/dev/kmsg`, with room for our priority."""

@@ -1,0 +1,115 @@
+"""Whether a stretch of the log is whole: only of a whole one can be said that no fault is in it."""
+
+import re
+from dataclasses import dataclass
+
+from gpu_runbooks.activities.kernel_log.event import printable
+
+NEXT_TO = 10.0
+"""Seconds between a general note of suppressed lines and a driver's line for the one to concern the other."""
+
+MOST_REASONS = 32
+
+LONGEST_REASON = 160
+"""Characters."""
+
+_OF_A_DRIVER = re.compile(
+    r"_{0,2}(?:nv(?!me|dimm|mem|ram)\w{0,60}|uvm\w{0,60}|(?:rm|os|efa|ena)_\w{1,60}): "
+    r"[0-9]{1,10} callbacks suppressed",
+    re.ASCII,
+)
+"""The kernel names the function whose lines it left out."""
+
+_OF_ANYBODY = re.compile(
+    r"(?:printk: .{0,80}\b(?:suppressed|dropped)\b|(?:__|printk_)ratelimit: [0-9]{1,10} \w{1,20} suppressed"
+    r"|\*\* [0-9]{1,10} printk messages dropped)",
+    re.ASCII,
+)
+_OF_A_READER = re.compile(
+    rb"systemd-journald(?:\[[0-9]{1,10}\])?: "
+    rb"((?:/dev/kmsg buffer overrun|Missed [0-9]{1,10} kernel messages)[^\n]{0,60})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a record was logged, as far as it says."""
+
+    line: int
+    """Count of lines read before it."""
+    clock: str
+    """Which clock the seconds are of; empty for none."""
+    seconds: float
+
+    def near(self, other: "Moment", limit: float, *, lines: int | None = None) -> bool:
+        """Whether two records are at most so many seconds apart.
+
+        Where no clock tells, they are if at most so many lines lie between; without a limit of lines always.
+        """
+        if self.clock and self.clock == other.clock:
+            return abs(self.seconds - other.seconds) <= limit
+        return lines is None or abs(self.line - other.line) <= lines
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    complete: bool
+    """False: that no Xid was found does not mean that there was none."""
+    reasons: tuple[str, ...]
+    """What is missing, in words; at most `MOST_REASONS`."""
+
+
+class Completeness:
+    """Follows a log, and notes what it lacks."""
+
+    def __init__(self) -> None:
+        self._newest: int | None = None
+        self._driver_line: Moment | None = None
+        self._note: tuple[Moment, str] | None = None
+        self._reasons: dict[str, None] = {}
+
+    def window(self) -> Window:
+        return Window(not self._reasons, tuple(self._reasons))
+
+    def begin_window(self) -> None:
+        """Forget what was missing. The sequence goes on."""
+        self._reasons.clear()
+
+    def begin_boot(self) -> None:
+        self._newest = self._driver_line = self._note = None
+
+    def follow(self, sequence: int) -> None:
+        """A record of this number was read. A lower one is read again, by a reader that began anew."""
+        newest = self._newest
+        if newest is None or sequence > newest:
+            if newest is not None and sequence > newest + 1:
+                self._lack(f"records {newest + 1} to {sequence - 1} are missing")
+            self._newest = sequence
+
+    def driver_line(self, moment: Moment) -> None:
+        """A line of the GPU's drivers was read, next to which a general note of suppressed lines counts."""
+        self._driver_line = moment
+        if self._note:
+            noted, text = self._note
+            self._note = None
+            if moment.near(noted, NEXT_TO, lines=1):
+                self._lack(text)
+
+    def kernel_line(self, text: str, moment: Moment) -> None:
+        """A line of the kernel was read that may be a note of suppressed lines."""
+        if _OF_A_DRIVER.match(text):
+            self._lack(text)
+        elif _OF_ANYBODY.match(text):
+            if self._driver_line and moment.near(self._driver_line, NEXT_TO, lines=1):
+                self._lack(text)
+            else:
+                self._note = (moment, text)
+
+    def raw_line(self, line: bytes) -> None:
+        """A line was read in which the journal may say that it missed some of the kernel's."""
+        if found := _OF_A_READER.search(line):
+            self._lack(found[1].decode("ascii", "replace"))
+
+    def _lack(self, reason: str) -> None:
+        if len(self._reasons) < MOST_REASONS:
+            self._reasons[printable(reason, LONGEST_REASON)] = None
