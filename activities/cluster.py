@@ -39,6 +39,7 @@ from gpu_runbooks.activities.model.node_task import (
     RunTestPod,
     TestPodResult,
 )
+from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -63,6 +64,7 @@ from gpu_runbooks.activities.nodes.reboot_proof import await_reboot
 from gpu_runbooks.activities.nodes.removal import remove_node
 from gpu_runbooks.activities.nodes.replacement import claim_replacement
 from gpu_runbooks.activities.nodes.test_pod import run_test_pod
+from gpu_runbooks.activities.notices.notification import notify_owner
 
 VERIFY_ATTEMPTS = 3
 """Attempts at a write that does not stand, each of twenty tries, before a person is asked."""
@@ -156,7 +158,7 @@ class Cluster(ClusterActivities):
     async def observe_node(self, request: ObserveNode) -> NodeObservation:
         async with _refusals_translated(), beating():
             node = await self._kubernetes.find(f"{NODES}/{request.name}")
-            return observe(node, request.incident, request.run_id)
+            return observe(node, request.incident, request.run_id, request.conditions)
 
     @activity.defn
     async def block_node(self, request: BlockNode) -> BlockResult:
@@ -168,6 +170,11 @@ class Cluster(ClusterActivities):
     async def unblock_node(self, request: UnblockNode) -> UnblockResult:
         async with _refusals_translated(), beating():
             return await unblock(self._kubernetes, request)
+
+    @activity.defn
+    async def notify_owner(self, request: NotifyOwner) -> OwnerNotified:
+        async with _refusals_translated(), beating():
+            return await notify_owner(self._kubernetes, request)
 
     @activity.defn
     async def drain_pods(self, request: DrainPods) -> DrainResult:

@@ -28,6 +28,7 @@ from gpu_runbooks.activities.model.node_task import (
     RunTestPod,
     TestPodResult,
 )
+from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -87,6 +88,11 @@ class ClusterActivities(ABC):
     @abstractmethod
     async def unblock_node(self, request: UnblockNode) -> UnblockResult:
         """Remove what our marker says is ours, and nothing else."""
+
+    @activity.defn
+    @abstractmethod
+    async def notify_owner(self, request: NotifyOwner) -> OwnerNotified:
+        """Write the Event of an application's fault to its pods and their owners. Already written is done."""
 
     @activity.defn
     @abstractmethod

@@ -63,6 +63,11 @@ def incident_id(cluster: str, node: str) -> str:
     return f"node/{cluster}/{node}"
 
 
+def job_id(cluster: str, namespace: str, name: str) -> str:
+    """Workflow id of the record of a job's application faults."""
+    return f"job/{cluster}/{namespace}/{name}"
+
+
 def budget_id(cluster: str, pool: str) -> str:
     """Workflow id of the disruption budget of a pool."""
     return f"budget/{cluster}/{pool}"

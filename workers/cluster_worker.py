@@ -39,6 +39,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.observe_node,
                 cluster.block_node,
                 cluster.unblock_node,
+                cluster.notify_owner,
                 cluster.drain_pods,
                 cluster.examine_node,
                 cluster.pause_gpu_services,

@@ -24,6 +24,11 @@ def restarts_workload(treatment: Treatment) -> bool:
     return any(rung.name is RungName.RESTART_WORKLOAD for rung in treatment.rungs)
 
 
+def notifies_owner(treatment: Treatment) -> bool:
+    """Whether the owner of the workload is told."""
+    return any(rung.name is RungName.NOTIFY_OWNER for rung in treatment.rungs)
+
+
 def first_repair(treatment: Treatment) -> RungName | None:
     """The mildest repair of a ladder; None where it knows none."""
     return next((rung.name for rung in treatment.rungs if rung.name in REPAIRS), None)

@@ -23,6 +23,7 @@ T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 MINUTES = {
     RungName.BLOCK: 2,
+    RungName.NOTIFY_OWNER: 2,
     RungName.DRAIN: 30,
     RungName.RESTART_WORKLOAD: 15,
     RungName.RESET_GPU: 5,
@@ -34,7 +35,9 @@ MINUTES = {
 
 LADDERS = {
     "none": (),
+    "notify": ("notify_owner",),
     "restart": ("restart_workload",),
+    "notify-and-restart": ("notify_owner", "restart_workload"),
     "block": ("block", "validate", "return"),
     "drain": ("block", "drain", "validate", "return"),
     "reset": ("block", "drain", "reset_gpu", "reboot", "replace", "validate", "return"),
@@ -71,7 +74,7 @@ def rungs(ladder: str, *, attempts: int = 1, wait: timedelta = timedelta(0)) -> 
 def plan(ladder: str = "reset", **changes) -> Plan:
     treatment = Treatment(
         rule=changes.pop("rule", f"rule-{ladder}"),
-        application=ladder == "none",
+        application=ladder in {"none", "notify"},
         toleration=changes.pop("toleration", timedelta(0)),
         ladder=ladder,
         rungs=rungs(ladder, attempts=changes.pop("attempts", 1), wait=changes.pop("wait", timedelta(0))),
