@@ -43,6 +43,14 @@ class Settings(BaseSettings):
     webhook_token_file: Path | None = None
     """File with the bearer token that Alertmanager sends. Without it the intake listens on loopback only."""
 
+    event_queue: str = ""
+    """URL of the SQS queue in which EventBridge lays the events of EC2 and AWS Health (intake only). Empty:
+    the intake has no such source."""
+
+    event_account: str = ""
+    """AWS account of the nodes, twelve digits: events about another one are ignored. Empty: the account is
+    not compared."""
+
     node_name: str = ""
     """Node that this Pod runs on, from the downward API. The agent works for it; the cluster-worker leaves
     acts on it to a worker elsewhere."""

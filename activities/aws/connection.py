@@ -55,12 +55,9 @@ class Aws:
 
         Raises `RuntimeError` where the environment names no region.
         """
-        credentials = RenewableCredentials()
-        session = botocore.session.Session()
-        session.register_component("credential_provider", credentials)
-        boto = boto3.Session(botocore_session=session)
-        reads = _config(read_seconds, "adaptive", READ_ATTEMPTS)
-        once = _config(read_seconds, "standard", 1)
+        boto, credentials = new_session()
+        reads = config(read_seconds, "adaptive", READ_ATTEMPTS)
+        once = config(read_seconds, "standard", 1)
         try:
             aws = cls(
                 ec2=boto.client("ec2", config=reads),
@@ -78,7 +75,16 @@ class Aws:
         return aws
 
 
-def _config(read_seconds: float, mode: Literal["adaptive", "standard"], attempts: int) -> Config:
+def new_session() -> tuple[boto3.Session, RenewableCredentials]:
+    """A session over the default chain, and its credentials, which are attached to each of its clients."""
+    credentials = RenewableCredentials()
+    session = botocore.session.Session()
+    session.register_component("credential_provider", credentials)
+    return boto3.Session(botocore_session=session), credentials
+
+
+def config(read_seconds: float, mode: Literal["adaptive", "standard"], attempts: int) -> Config:
+    """How a client connects, waits, and tries again."""
     return Config(
         connect_timeout=CONNECT_SECONDS,
         read_timeout=read_seconds,

@@ -5,9 +5,32 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-RETIRING = frozenset({"instance-retirement", "instance-stop"})
-"""Event codes by which the instance leaves its host for good: it is stopped, or terminated. The others
-(instance-reboot, system-reboot, system-maintenance) leave the machine where it is, or bring it back."""
+INSTANCE_RETIREMENT = "instance-retirement"
+INSTANCE_STOP = "instance-stop"
+INSTANCE_REBOOT = "instance-reboot"
+SYSTEM_REBOOT = "system-reboot"
+SYSTEM_MAINTENANCE = "system-maintenance"
+
+RETIRING = frozenset({INSTANCE_RETIREMENT, INSTANCE_STOP})
+"""Event codes by which the instance leaves its host for good: it is stopped, or terminated. The others leave
+the machine where it is, or bring it back."""
+
+CODE_OF_HEALTH = {
+    "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED": INSTANCE_RETIREMENT,
+    "AWS_EC2_INSTANCE_RETIREMENT_EXPEDITED": INSTANCE_RETIREMENT,
+    "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED": INSTANCE_RETIREMENT,
+    "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_EXPEDITED": INSTANCE_RETIREMENT,
+    "AWS_EC2_INSTANCE_TERMINATION_SCHEDULED": INSTANCE_RETIREMENT,
+    "AWS_EC2_INSTANCE_STOP_SCHEDULED": INSTANCE_STOP,
+    "AWS_EC2_INSTANCE_REBOOT_MAINTENANCE_SCHEDULED": INSTANCE_REBOOT,
+    "AWS_EC2_INSTANCE_REBOOT_FLEXIBLE_MAINTENANCE_SCHEDULED": INSTANCE_REBOOT,
+    "AWS_EC2_SYSTEM_REBOOT_MAINTENANCE_SCHEDULED": SYSTEM_REBOOT,
+    "AWS_EC2_INSTANCE_NETWORK_MAINTENANCE_SCHEDULED": SYSTEM_MAINTENANCE,
+    "AWS_EC2_INSTANCE_POWER_MAINTENANCE_SCHEDULED": SYSTEM_MAINTENANCE,
+    "AWS_EC2_PERSISTENT_INSTANCE_POWER_MAINTENANCE_SCHEDULED": SYSTEM_MAINTENANCE,
+}
+"""How AWS Health names what DescribeInstanceStatus has under EC2's own code. "Persistent" are instances with
+their root on EBS. A code of Health that is not here has no such twin, and keeps its name."""
 
 OVER = ("[completed]", "[canceled]", "[cancelled]")
 """How the description of an event begins that EC2 still lists for up to a week after its end."""

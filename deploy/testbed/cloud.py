@@ -1,9 +1,10 @@
-"""EC2 and Auto Scaling of the testbed: an address for plain boto3, and a look at the calls that were made."""
+"""AWS of the testbed: an address for plain boto3, a look at the calls that were made, a queue of events."""
 
 import asyncio
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 
@@ -23,9 +24,12 @@ GROUP = "p5-nodes"
 
 IMAGE = "ami-0123456789abcdef0"
 
+EVENTS = "gpu-runbooks-events"
+"""Name of the queue of EC2's and AWS Health's events."""
+
 
 class Cloud:
-    """A running stand-in for EC2 and Auto Scaling."""
+    """A running stand-in for EC2, Auto Scaling and SQS."""
 
     def __init__(self, directory: Path, processes: Processes, kubeconfig: Path, cluster: str) -> None:
         self._processes = processes
@@ -33,6 +37,8 @@ class Cloud:
         self._cluster = cluster
         self._log = directory / "ec2-calls.jsonl"
         self.url = ""
+        self.events = ""
+        """URL of the queue of events."""
 
     async def start(self) -> None:
         """Start the server. Nodes join when the kubeconfig file is there."""
@@ -54,6 +60,14 @@ class Cloud:
             environment=environment,
         )
         self.url = f"http://127.0.0.1:{port}"
+        self.events = await asyncio.to_thread(self._create_queue)
+
+    def _create_queue(self) -> str:
+        return str(self.sqs().create_queue(QueueName=EVENTS)["QueueUrl"])
+
+    async def announce(self, event: dict[str, Any]) -> None:
+        """Lay an event into the queue, as a rule of EventBridge does."""
+        await asyncio.to_thread(self.sqs().send_message, QueueUrl=self.events, MessageBody=json.dumps(event))
 
     async def launch(self, gpu_nodes: int) -> None:
         """Launch the GPU nodes in their Auto Scaling group, and one small machine beside it."""
@@ -108,6 +122,10 @@ class Cloud:
     def autoscaling(self) -> "AutoScalingClient":
         """A client for the testbed's own calls."""
         return self._session().client("autoscaling", endpoint_url=self.url)
+
+    def sqs(self) -> Any:
+        """A client for the testbed's own calls."""
+        return self._session().client("sqs", endpoint_url=self.url)
 
     def _session(self) -> boto3.Session:
         return boto3.Session(

@@ -1,4 +1,4 @@
-"""Process that stands in for EC2 and Auto Scaling: moto's server, a log of the calls, and the bridge.
+"""Process that stands in for EC2, Auto Scaling and SQS: moto's server, a log of the calls, and the bridge.
 
 moto keeps no record of a reboot, so the server's front looks at the calls as they pass and tells the bridge.
 Started by `cloud.Cloud`; it reads the kubeconfig as soon as there is one.

@@ -107,6 +107,8 @@ class Product:
         if role == "cloud-worker":
             environment |= self._cloud.environment(role)
         if role == "intake":
+            environment |= self._cloud.environment(role)
+            environment["GPU_RUNBOOKS_EVENT_QUEUE"] = self._cloud.events
             environment["GPU_RUNBOOKS_LISTEN"] = self._intake
             environment["GPU_RUNBOOKS_WEBHOOK_TOKEN_FILE"] = str(self.token_file)
         return environment

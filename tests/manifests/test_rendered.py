@@ -205,6 +205,13 @@ def test_the_evidence_writer_may_write_below_its_prefix_and_nothing_else():
     assert (statement["Action"], statement["Resource"]) == ("s3:PutObject", "arn:aws:s3:::BUCKET/PREFIX/*")
 
 
+def test_the_intake_may_take_from_its_queue_and_do_nothing_else():
+    (statement,) = json.loads((MANIFESTS / "iam" / "intake.json").read_text())["Statement"]
+    assert statement["Effect"] == "Allow"
+    assert statement["Resource"] == "arn:aws:sqs:REGION:ACCOUNT:gpu-runbooks-events"
+    assert all(action.startswith("sqs:") and "*" not in action for action in statement["Action"])
+
+
 def test_policies_that_ship_can_be_read():
     testbed = load_policy((MANIFESTS.parent / "testbed" / "policy.yaml").read_text())
     assert testbed.mode == "enforce"
