@@ -2,8 +2,11 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
 
 ONSET = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
@@ -21,15 +24,16 @@ validation:
 P5 = {"gpu-runbooks.dev/pool": "p5"}
 
 
-def fault(source: FaultSource, code: str) -> Fault:
-    return Fault(
-        source=source,
-        code=code,
-        first_seen=ONSET,
-        last_seen=ONSET,
-        fingerprint=f"{source}-{code}",
-        reporter="test",
-    )
+def fault(source: FaultSource, code: str, **more) -> Fault:
+    written = {
+        "source": source,
+        "code": code,
+        "first_seen": ONSET,
+        "last_seen": ONSET,
+        "fingerprint": f"{source}-{code}",
+        "reporter": "test",
+    }
+    return Fault.model_validate({**written, **more})
 
 
 def node(instance_type: str = "p5.48xlarge") -> NodeIdentity:
@@ -42,3 +46,10 @@ def node(instance_type: str = "p5.48xlarge") -> NodeIdentity:
         instance_type=instance_type,
         boot_id="boot-1",
     )
+
+
+def problems(file: str | bytes) -> list[str]:
+    """All errors of a policy file that cannot be used."""
+    with pytest.raises(PolicyError) as error:
+        load_policy(file)
+    return [str(problem) for problem in error.value.problems]

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator, model_validator
 
 from gpu_runbooks.activities.model.drain import (
     PROTECTING,
@@ -52,7 +52,19 @@ def _values(value: Any) -> Any:
 
 
 Method = Annotated[DrainMethod, BeforeValidator(_method)]
-ProtectingValues = Annotated[tuple[Text, ...], BeforeValidator(_values), Field(min_length=1, max_length=10)]
+ProtectingValues = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_values),
+    Field(min_length=1, max_length=10),
+    WithJsonSchema(
+        {
+            "type": ["string", "boolean", "array"],
+            "items": {"type": ["string", "boolean"]},
+            "minItems": 1,
+            "maxItems": 10,
+        }
+    ),
+]
 SomeNamespaces = Annotated[tuple[Namespaces, ...], Field(min_length=1, max_length=MOST_ENTRIES)]
 
 
@@ -80,7 +92,9 @@ class DrainRule(Written):
     name: Name
     """Name of the rule, which the audit shows."""
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1)] = tuple(Workload)
+    """Only these workloads: training, inference, infrastructure or other."""
     namespaces: SomeNamespaces = ("*",)
+    """Only in these namespaces; shell patterns such as team-*."""
     faults: Annotated[tuple[str, ...], Field(min_length=1, max_length=MOST_ENTRIES)] | None = None
     """Names of rules for faults, the site's or built-in; all where it is left out."""
     method: Method
@@ -88,6 +102,7 @@ class DrainRule(Written):
     deadline: Annotated[Duration | None, Field(validate_default=True)] = None
     """Longest wait for completion or checkpoint, from the start of the drain."""
     checkpoint: Checkpoint | None = None
+    """Where the pod is asked over HTTP, such as {port: 8080}; by annotation where it is left out."""
 
     @field_validator("deadline")
     @classmethod
@@ -138,8 +153,11 @@ class Pods(Written):
     """Some pods: in one of the namespaces, with all the labels, of one of the owner kinds."""
 
     namespaces: SomeNamespaces | None = None
+    """In one of these namespaces; shell patterns such as team-*."""
     labels: Annotated[dict[Key, LabelValue], Field(min_length=1, max_length=MOST_ENTRIES)] | None = None
+    """With all of these labels."""
     owners: Annotated[tuple[Kind, ...], Field(min_length=1, max_length=MOST_ENTRIES)] | None = None
+    """Of a controller of one of these kinds, such as PyTorchJob."""
 
     @model_validator(mode="after")
     def _selects(self) -> "Pods":
@@ -175,8 +193,11 @@ class Drain(Written):
     essential: Annotated[tuple[Pods, ...], Field(max_length=MOST_ENTRIES)] = ()
     """Pods that no drain may evict, in addition to Temporal's own."""
     bare_pods: Literal["report", "block"] = "report"
+    """Pods that nobody makes anew: `report` evicts and lists them, `block` leaves them to a person."""
     empty_dir: Literal["report", "block"] = "report"
+    """Pods whose emptyDir volumes end with them: `report` or `block`."""
     finalizers: Literal["wait", "accept_when_stopped"] = "wait"
+    """Deleted pods that only a finalizer keeps: `wait`, or count them as gone once they have stopped."""
     silent_node: Duration = timedelta(minutes=2)
     """How long to wait for a node that is not Ready."""
 

@@ -11,7 +11,8 @@ from gpu_runbooks.workflows.policy.faults import FaultRule, Match
 from gpu_runbooks.workflows.policy.fields import KEY_NAME, KEY_PREFIX, STATUSES
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART, Ladder, leaves_node
 from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place
+from gpu_runbooks.workflows.policy.rules import Contradiction
+from gpu_runbooks.workflows.policy.yaml_lines import Place
 
 MANUAL = "manual"
 """The only code of a fault that a person starts a runbook with."""
@@ -23,14 +24,16 @@ def fault_contradictions(
     """Yield every contradiction. `ladder_names` are all that the file defines, the unreadable included."""
     names: dict[str, int] = {}
     known = {*BUILT_IN_LADDERS, *ladder_names}
+    readable = {**BUILT_IN_LADDERS, **ladders}
     for index, rule in faults.items():
         if names.setdefault(rule.name, index) != index:
             first = ("faults", names[rule.name])
             yield Contradiction(("faults", index, "name"), f"a second rule named {rule.name}", first)
         yield from _ladders(index, rule, known)
-        yield from _application(index, rule, {**BUILT_IN_LADDERS, **ladders})
+        yield from _application(index, rule, readable)
         yield from _never_matches(("faults", index, "match"), rule.match)
     yield from _twice(faults)
+    yield from _polarities(faults)
 
 
 def _ladders(index: int, rule: FaultRule, known: Collection[str]) -> Iterator[Contradiction]:
@@ -102,6 +105,23 @@ def _condition(place: Place, place_of_code: Place, match: Match, code: str) -> I
             place_of_status,
             f"{code} is good when it is {good.pop()}: write {', '.join(sorted(built_in))}, or leave it out",
         )
+
+
+def _polarities(faults: Mapping[int, FaultRule]) -> Iterator[Contradiction]:
+    """Yield conditions that one rule takes for bad when True, and another when False."""
+    bad: dict[tuple[str, str], int] = {}
+    for index, rule in faults.items():
+        for code in rule.match.written_codes() if rule.match.source is FaultSource.CONDITION else ():
+            for status, opposite in (STATUSES[:2], STATUSES[1::-1]):
+                other = bad.get((code, opposite))
+                if status in rule.match.bad_statuses and other is not None and other != index:
+                    yield Contradiction(
+                        ("faults", index, "match", "statuses" if rule.match.statuses else "status"),
+                        f"{code} would be bad whatever it says: rule {faults[other].name} has {opposite}",
+                        ("faults", other),
+                    )
+            for status in rule.match.bad_statuses:
+                bad.setdefault((code, status), index)
 
 
 def _twice(faults: Mapping[int, FaultRule]) -> Iterator[Contradiction]:

@@ -1,13 +1,15 @@
 """The section `faults`: which faults a rule is for, and what it gives them."""
 
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.workflows.policy.catalogue import parse_code
+from gpu_runbooks.workflows.policy.condition_reasons import words_of
 from gpu_runbooks.workflows.policy.fields import Code, ConditionStatus, Duration, Flag, Name, Reason, Written
+from gpu_runbooks.workflows.policy.ladders import NO_TOUCH
 
 LONGEST_LOOK_BACK = timedelta(days=30)
 """At an application's earlier faults."""
@@ -30,13 +32,13 @@ class Match(Written):
     """Where the fault was seen: xid, sxid, nvml, dcgm, efa, condition, aws, alert or manual."""
     code: Code | None = None
     """An Xid, the type of a Node condition, the name of an alert, the code of an event, or manual."""
-    codes: tuple[Code, ...] = ()
+    codes: Annotated[tuple[Code, ...], Field(max_length=200)] = ()
     """Several codes."""
     status: ConditionStatus | None = None
     """Status of a Node condition that is bad: True, False or Unknown."""
-    statuses: tuple[ConditionStatus, ...] = ()
+    statuses: Annotated[tuple[ConditionStatus, ...], Field(max_length=3)] = ()
     """Several bad statuses of a Node condition."""
-    reasons: tuple[Reason, ...] = ()
+    reasons: Annotated[tuple[Reason, ...], Field(max_length=50)] = ()
     """Reasons of a Node condition, exactly as it has them; all where none is written."""
 
     @model_validator(mode="after")
@@ -73,7 +75,7 @@ class Match(Written):
             return True
         statuses = self.bad_statuses or built_in_statuses
         return (not fault.status or fault.status in statuses) and (
-            not self.reasons or fault.reason in self.reasons
+            not self.reasons or not {fault.reason, *words_of(fault.reason)}.isdisjoint(self.reasons)
         )
 
 
@@ -85,15 +87,26 @@ def canonical_code(source: FaultSource, code: str) -> str:
     return str(parse_code(code)) if source is FaultSource.XID else code.strip()
 
 
-class RepeatRule(Written):
+class Recurrence(Written):
     """When an application's fault is suspected to be the hardware's after all."""
 
     times: Annotated[int, Field(ge=2, le=100, strict=True)] = 2
-    """How often the fault is seen at the same place of one GPU."""
+    """How often the fault is seen."""
+    by: Literal["gpu", "place"] = "gpu"
+    """Where it is seen so often: on one `gpu`, or at one `place` of it, where the driver names that."""
     within: Duration = timedelta(hours=24)
     """Time within which it is seen so often."""
     ladder: str
     """Name of the ladder that the last of them gets; `none` never suspects the hardware."""
+
+    def is_reached(self, fault: Fault) -> bool:
+        """Whether a fault is one too many by those that were counted before it.
+
+        A GPU or a place that nobody knows is never the same one.
+        """
+        suspects = self.ladder != NO_TOUCH
+        known = fault.entity.kind == "gpu" and (self.by == "gpu" or fault.place != "")
+        return suspects and known and fault.before + 1 >= self.times
 
     @field_validator("within")
     @classmethod
@@ -118,7 +131,7 @@ class FaultRule(Written):
     """How long the fault may stand before anything is done."""
     ladder: str | None = None
     """Name of the ladder; none where `application` is true and no workload is restarted."""
-    repeats: RepeatRule | None = None
+    repeats: Recurrence | None = None
     """When the hardware is suspected after all, such as {times: 2, within: 24h, ladder: reset}."""
 
     @model_validator(mode="after")

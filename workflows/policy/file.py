@@ -1,13 +1,13 @@
 """Reading the policy file: every error at once, each with its line, its field and what would be right."""
 
+import re
 import reprlib
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from types import NoneType
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -23,7 +23,20 @@ from gpu_runbooks.workflows.policy.pool_rules import pool_contradictions
 from gpu_runbooks.workflows.policy.pools import Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.repair_rules import repair_contradictions
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place, ladder_contradictions
+from gpu_runbooks.workflows.policy.rules import Contradiction, ladder_contradictions
+from gpu_runbooks.workflows.policy.yaml_lines import NotYamlError, Place, WithLines, decode, read_yaml
+
+MOST_SHOWN = 50
+"""Errors in the text of a `PolicyError`; `problems` has all."""
+
+MOST_COMPARED = 1000
+"""Entries of one section that are compared with one another; a section with more has that error anyway."""
+
+SHOULD = re.compile(r"^\w+ should")
+"""Beginning of most of pydantic's messages."""
+
+LONGEST_MESSAGE = 600
+LONGEST_KEY = 63
 
 
 @dataclass(frozen=True, order=True)
@@ -45,19 +58,29 @@ class PolicyError(ValueError):
     def __init__(self, problems: list[Problem]) -> None:
         self.problems = tuple(sorted(problems))
         count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"
-        super().__init__("\n".join([f"the policy has {count}:", *(f"  {each}" for each in self.problems)]))
+        shown = [f"  {each}" for each in self.problems[:MOST_SHOWN]]
+        rest = [f"  and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
+        super().__init__("\n".join([f"the policy has {count}:", *shown, *rest]))
 
 
-def load_policy(text: str) -> Policy:
-    """Read a policy file. Raises `PolicyError` with all that is wrong in it."""
-    written = _read_yaml(text)
-    problems = list(written.problems)
+def load_policy(file: str | bytes) -> Policy:
+    """Read the content of a policy file. Raises `PolicyError` with all that is wrong in it."""
+    try:
+        written = read_yaml(decode(file) if isinstance(file, bytes) else file)
+    except NotYamlError as error:
+        raise PolicyError([Problem(error.line, "", _short(str(error)))]) from error
+    if written.content is None:
+        raise PolicyError([Problem(1, "", "it is empty: it needs mode, pools and validation")])
+    problems = [
+        Problem(line, _path(place), f"written twice, first on line {written.lines[place]}: keep one")
+        for line, place in written.twice
+    ]
     policy: Policy | None = None
     try:
         policy = Policy.model_validate(written.content)
     except ValidationError as error:
         problems += [
-            written.problem(_place(detail), _advice(detail))
+            _problem(written, _place(detail), _advice(detail))
             for detail in error.errors()
             if not _follows(detail)
         ]
@@ -67,94 +90,28 @@ def load_policy(text: str) -> Policy:
     return policy
 
 
-# --- YAML with lines -----------------------------------------------------------------------------------
-
-
-@dataclass
-class _Written:
-    """Content of a YAML file, with the line of every key and item."""
-
-    content: Any = None
-    lines: dict[Place, int] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
-
-    def line(self, place: Place) -> int:
-        """Line of a field, or of the nearest part around it that is there."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 1)
-
-    def problem(self, place: Place, message: str) -> Problem:
-        return Problem(self.line(place), _path(place), message)
-
-
-BOOLEAN = "tag:yaml.org,2002:bool"
-
-
-class _Loader(yaml.SafeLoader):
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        # One place, one line: an alias would put an error of its use on the line of its anchor.
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not read here: write it out", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-
-def _read_yaml(text: str) -> _Written:
-    written = _Written()
-    try:
-        loader = _Loader(text)
-        try:
-            root = loader.get_single_node()
-            if root is None:
-                raise PolicyError([Problem(1, "", "it is empty: it needs mode, pools and validation")])
-            written.content = _construct(loader, root, (), written)
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise PolicyError([Problem(mark.line + 1 if mark else 1, "", f"not YAML: {reason}")]) from error
-    except yaml.YAMLError as error:
-        raise PolicyError([Problem(1, "", f"not YAML: {error}")]) from error
-    return written
-
-
-def _construct(loader: _Loader, node: yaml.Node, place: Place, written: _Written) -> Any:
-    written.lines.setdefault(place, node.start_mark.line + 1)
-    if isinstance(node, yaml.SequenceNode):
-        return [_construct(loader, item, (*place, index), written) for index, item in enumerate(node.value)]
-    if not isinstance(node, yaml.MappingNode):
-        if node.tag == BOOLEAN and node.value.lower() not in {"true", "false"}:
-            return node.value  # YAML 1.1 would read `yes`, `no`, `on` and `off` as booleans
-        value = loader.construct_object(node)
-        return value if isinstance(value, Hashable) else str(value)
-    content: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.MarkedYAMLError(problem="a key must be a word", problem_mark=key_node.start_mark)
-        # As written: YAML 1.1 would read the key `on` as true.
-        key, line = str(key_node.value), key_node.start_mark.line + 1
-        inner = (*place, key)
-        if key in content:
-            first = written.lines[inner]
-            written.problems.append(
-                Problem(line, _path(inner), f"written twice, first on line {first}: keep one")
-            )
-            continue
-        written.lines[inner] = line
-        content[key] = _construct(loader, value_node, inner, written)
-    return content
-
-
 # --- what would be right -------------------------------------------------------------------------------
+
+
+def _problem(written: WithLines, place: Place, message: str) -> Problem:
+    return Problem(written.line(place), _path(place), _short(message))
 
 
 def _path(place: Place) -> str:
     path = ""
     for step in place:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        path += f"[{step}]" if isinstance(step, int) else f".{_word(step)}"
     return path.removeprefix(".")
+
+
+def _word(key: str) -> str:
+    # A key may hold anything, the codes that control a terminal included.
+    short = key if len(key) <= LONGEST_KEY else f"{key[:LONGEST_KEY]}..."
+    return short if short.isprintable() and short else repr(short)
+
+
+def _short(message: str) -> str:
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
 
 
 def _place(detail: ErrorDetails) -> Place:
@@ -191,7 +148,7 @@ def _advice(detail: ErrorDetails) -> str:
         return f"write at most {detail['ctx']['max_length']}; there are {len(detail['input'])}"
     if kind == "tuple_type":
         return f"write a list here, as in `- item`; not {found}"
-    return f"{detail['msg'].replace('Input should', 'it should')}; not {found}"
+    return f"{SHOULD.sub('it should', detail['msg'])}; not {found}"
 
 
 def _fields(place: Place) -> dict[str, str]:
@@ -237,12 +194,12 @@ def _contradictions(content: Any) -> list[Contradiction]:
 
 def _section(content: Any, name: str) -> dict[str, Any]:
     section = content.get(name) if isinstance(content, dict) else None
-    return section if isinstance(section, dict) else {}
+    return dict(islice(section.items(), MOST_COMPARED)) if isinstance(section, dict) else {}
 
 
 def _entries(content: Any, name: str) -> dict[int, Any]:
     entries = content.get(name) if isinstance(content, dict) else None
-    return dict(enumerate(entries)) if isinstance(entries, list) else {}
+    return dict(enumerate(entries[:MOST_COMPARED])) if isinstance(entries, list) else {}
 
 
 def _readable(kind: Any, parts: dict[Any, Any]) -> dict[Any, Any]:
@@ -256,6 +213,6 @@ def _readable(kind: Any, parts: dict[Any, Any]) -> dict[Any, Any]:
     return readable
 
 
-def _contradiction(written: _Written, found: Contradiction) -> Problem:
+def _contradiction(written: WithLines, found: Contradiction) -> Problem:
     where = f" (the other is on line {written.line(found.elsewhere)})" if found.elsewhere else ""
-    return written.problem(found.place, found.message + where)
+    return _problem(written, found.place, _short(found.message) + where)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.activities.model.drain import TEMPORAL
@@ -27,6 +27,9 @@ from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, Ladder
 from gpu_runbooks.workflows.policy.pools import Mode, Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.tables import built_in_tables
+
+LARGEST = 12 * 1024
+"""Bytes of what a plan takes from a policy: a payload holds 16 KiB, node, ladder and fault included."""
 
 
 class TestPod(Written):
@@ -56,13 +59,13 @@ class Policy(Written):
     """`observe` decides and records, `enforce` acts too."""
     intake: Intake = Intake()
     """How signals are taken: labels that name nodes, ages, and what belongs together."""
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1)]
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=200)]
     """Pools of nodes, each with selector and budget; a node outside all of them is never touched."""
-    hardware: dict[InstanceType, Hardware] = Field(default={})
+    hardware: Annotated[dict[InstanceType, Hardware], Field(max_length=200)] = Field(default={})
     """What a healthy node has, by instance type, such as {p5.48xlarge: {efa_interfaces: 16}}."""
-    ladders: dict[Name, Ladder] = Field(default={})
+    ladders: Annotated[dict[Name, Ladder], Field(max_length=100)] = Field(default={})
     """Ladders by name, in addition to the built-in ones or in their place."""
-    faults: tuple[FaultRule, ...] = ()
+    faults: Annotated[tuple[FaultRule, ...], Field(max_length=1000)] = ()
     """Rules that stand in place of the built-in catalogue, entry by entry."""
     drain: Drain = Drain()
     """How pods leave a node."""
@@ -72,6 +75,18 @@ class Policy(Written):
     """How a node is tested before it returns, such as {test_pod: {image: ..., command: [...]}}."""
     operator_reminder: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(hours=4)
     """How often an incident that waits for a person reminds."""
+
+    @model_validator(mode="after")
+    def _fits_into_a_plan(self) -> "Policy":
+        shared = len(self.drain.wire().model_dump_json()) + len(self.validation.model_dump_json())
+        for pool in self.pools:
+            size = shared + len(pool.model_dump_json(include={"selector", "owners", "windows"}))
+            if size > LARGEST:
+                raise ValueError(
+                    f"selector, owners and windows of pool {pool.name}, drain and validation take {size} "
+                    f"bytes and travel with every fault: at most {LARGEST}; shorten the longest of them"
+                )
+        return self
 
     def ladder(self, name: str) -> Ladder | None:
         """Ladder by name, the site's before the built-in one; None for an unknown name."""

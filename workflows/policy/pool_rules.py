@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from gpu_runbooks.workflows.policy.pools import Pool
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place
+from gpu_runbooks.workflows.policy.rules import Contradiction
 from gpu_runbooks.workflows.policy.windows import DAYS, Window
+from gpu_runbooks.workflows.policy.yaml_lines import Place
 
 WEEK = timedelta(days=7)
 

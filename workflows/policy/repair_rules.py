@@ -10,7 +10,8 @@ from gpu_runbooks.workflows.ledger import cap_of
 from gpu_runbooks.workflows.policy.ladders import Ladder
 from gpu_runbooks.workflows.policy.pools import Pool
 from gpu_runbooks.workflows.policy.repair import Repair
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place
+from gpu_runbooks.workflows.policy.rules import Contradiction
+from gpu_runbooks.workflows.policy.yaml_lines import Place
 
 KARPENTER = ("karpenter.sh/", "karpenter.k8s.aws/")
 """Domains of the labels that only Karpenter's nodes have."""

@@ -19,9 +19,7 @@ from gpu_runbooks.workflows.policy.ladders import (
     RESTART,
     Ladder,
 )
-
-Place = tuple[str | int, ...]
-"""Path of a field in the file: `("ladders", "reset", 1, "rung")`."""
+from gpu_runbooks.workflows.policy.yaml_lines import Place
 
 ORDER = (
     RungName.NOTIFY_OWNER,
