@@ -15,7 +15,7 @@ NOT_INSTALLED = {NODE_CLAIMS, NODE_POOLS}
 """Resources of Karpenter, which brings them itself."""
 
 NEEDS = {
-    "intake": [("get", "nodes", ""), ("list", "nodes", "")],
+    "intake": [("get", "nodes", ""), ("list", "nodes", ""), ("watch", "nodes", ""), ("list", "pods", "")],
     "cluster-worker": [
         ("get", "nodes", ""),
         ("list", "nodes", ""),
@@ -32,6 +32,7 @@ NEEDS = {
         ("create", "pods/eviction", ELSEWHERE),
         ("list", "poddisruptionbudgets.policy", ELSEWHERE),
         ("list", "events", "default"),
+        ("create", "events.events.k8s.io", ELSEWHERE),
         ("list", NODE_CLAIMS, ""),
         ("watch", NODE_CLAIMS, ""),
         ("delete", NODE_CLAIMS, ""),
@@ -64,6 +65,7 @@ DANGEROUS = [
     ("create", "pods/ephemeralcontainers", OURS),
     ("list", "events", ELSEWHERE),
     ("create", "events", "default"),
+    ("patch", "events.events.k8s.io", "default"),
     ("get", "secrets", OURS),
     ("list", "secrets", ELSEWHERE),
     ("create", "serviceaccounts/token", OURS),
