@@ -1,7 +1,6 @@
 """The pages say what the code does: links, the example policy, the table of Xids, phases and outcomes."""
 
 import re
-from datetime import timedelta
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,12 +12,9 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.drain import BlockerReason, OverrideMethod
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.phases import Outcome, Phase
-from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.drain import Drain, DrainRule
 from gpu_runbooks.workflows.policy.file import load_policy
-from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART
-from gpu_runbooks.workflows.policy.node_conditions import LADDER_OF_CONDITION, ConditionAnswer, answer_to
-from gpu_runbooks.workflows.policy.planning import LADDER_OF
+from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, RESTART
 from gpu_runbooks.workflows.policy.repair import Repair, Repeats
 
 ROOT = Path(__file__).parents[2]
@@ -50,31 +46,6 @@ def test_every_field_of_a_repair_is_explained():
     named = re.findall(r"^\| (`(?:repair|repeats)\.[^|]*) \|", POLICY, re.MULTILINE)
     words = set(re.findall(r"\w+", " ".join(named)))
     assert words >= {*Repair.model_fields, *Repeats.model_fields}
-
-
-def test_the_table_of_conditions_is_what_is_built_in():
-    rows = re.findall(r"^\| ((?:`\w+Ready`,? ?|`Ready` ?)+)\| (\d+)m \| `(\w+)` \|", POLICY, re.MULTILINE)
-    written = {
-        condition: ConditionAnswer(ladder, timedelta(minutes=int(minutes)))
-        for conditions, minutes, ladder in rows
-        for condition in re.findall(r"\w+", conditions)
-    }
-    assert written == {condition: answer_to(condition) for condition in LADDER_OF_CONDITION}
-
-
-def test_the_table_of_xids_is_that_of_the_catalogue():
-    written = {}
-    for ladder, note, codes in re.findall(r"^\| `(\w+)`(, [^|]*)? \| ([\d, -]+) \|$", POLICY, re.MULTILINE):
-        for part in codes.split(", "):
-            first, _, last = part.partition("-")
-            for code in range(int(first), int(last or first) + 1):
-                assert code not in written, f"Xid {code} is written twice"
-                written[code] = (ladder, "application" in note)
-    known = catalogue.read_table(catalogue.TABLE.read_text())
-    ladders = {code: LADDER_OF[xid.first_rung] for code, xid in known.items()}
-    assert written == {
-        code: (ladder, ladder == NO_TOUCH and known[code].origin == "app") for code, ladder in ladders.items()
-    }
 
 
 def test_every_built_in_ladder_and_rung_is_named():

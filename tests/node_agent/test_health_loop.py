@@ -87,7 +87,7 @@ async def test_the_condition_follows_the_hardware(start, shown, state):
     async with start():
         await shown("True", "GPUsHealthy")
         change_gpu(state, 2, recovery_action=2)
-        assert "asks for node reboot" in (await shown("False", "RecoveryActionNeeded"))["message"]
+        assert "asks for node reboot" in (await shown("False", "RecoveryAction2Needed"))["message"]
         change_gpu(state, 2, recovery_action=0, presence=Presence.LOST)
         await shown("False", "GPULost")
         change_gpu(state, 2, presence=Presence.MISSING)
@@ -133,7 +133,7 @@ async def test_a_restart_is_no_transition(start, shown, state, admin, own):
     assert writes[0]["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
     change_gpu(state, 0, recovery_action=1)
     async with start():
-        changed = await shown("False", "RecoveryActionNeeded")
+        changed = await shown("False", "RecoveryAction1Needed")
     assert changed["lastTransitionTime"] > "2026-01-01T00:00:00Z"
 
 

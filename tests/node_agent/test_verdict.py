@@ -40,8 +40,8 @@ def node(first, count=8):
         ({"processes": 3}, "True", "GPUsHealthy"),
         ({"processes": None}, "True", "GPUsHealthy"),
         ({"ecc_uncorrected": 2}, "True", "GPUsHealthy"),
-        ({"recovery_action": 1}, "False", "RecoveryActionNeeded"),
-        ({"recovery_action": 99}, "False", "RecoveryActionNeeded"),
+        ({"recovery_action": 1}, "False", "RecoveryAction1Needed"),
+        ({"recovery_action": 99}, "False", "RecoveryAction99Needed"),
         ({"remap_pending": True}, "False", "RowRemapPending"),
         ({"remap_failed": True}, "False", "RowRemapFailed"),
         ({"nvlinks_active": 17}, "False", "NVLinkDown"),
@@ -51,7 +51,7 @@ def node(first, count=8):
         ({"remap_pending": None, "remap_failed": None, "mig_enabled": True}, "True", "GPUsHealthy"),
         ({"recovery_action": None, "mig_enabled": True}, "Unknown", "GPUUnanswered"),
         ({"nvlinks_active": None, "nvlinks": None}, "Unknown", "GPUUnanswered"),
-        ({"recovery_action": 2, "remap_pending": None}, "False", "RecoveryActionNeeded"),
+        ({"recovery_action": 2, "remap_pending": None}, "False", "RecoveryAction2Needed"),
     ],
 )
 def test_one_gpu_of_eight(changes, status, reason):

@@ -5,7 +5,8 @@ import pytest
 from gpu_runbooks.activities.aws import instance_types
 from gpu_runbooks.activities.aws.instance_types import expected_hardware
 from gpu_runbooks.workflows.policy import catalogue
-from gpu_runbooks.workflows.policy.catalogue import FirstRung, UnreadableXidError, first_rung, parse_code
+from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError, first_rung, parse_code
+from gpu_runbooks.workflows.policy.rows import FirstRung
 
 
 @pytest.mark.parametrize(
@@ -65,8 +66,14 @@ def test_every_xid_of_the_driver_is_known():
     [
         (
             "79,A,b,hardware,fatal,replace,S\n79,B,b,hardware,fatal,none,S",
-            "Xid 79 is listed twice, as A and B",
+            "79 is listed twice",
         ),
+        ("79,A,b,hardware,fatal,none,S", "79 contradicts itself: fatal, and first rung none"),
+        ("79,A,b,hardware,fatal,block,S", "79 contradicts itself: fatal, and first rung block"),
+        ("9,A,b,driver,info,block,S", "9 contradicts itself: for information, and first rung block"),
+        ("13,A,b,app,warn,replace,S", "13 contradicts itself: the application's, and first rung replace"),
+        ("65,A,b,hardware,warn,drain_then_reboot,S", "65 contradicts itself: a warning, and first rung"),
+        ("65,A,b,hardware,warn,block,", "source"),
         ("79,A,b,hardware,fatal,reset,S", "first_rung"),
         ("79,A,b,hardware,fatal,none,S,more", "Keys should be strings"),
         ("79,A,b,hardware,grave,none,S", "severity"),

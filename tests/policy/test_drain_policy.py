@@ -239,7 +239,7 @@ ASK = "method: checkpoint_then_evict, deadline: 1h"
         (
             "{name: a, method: evict, faults: [fell-of]}",
             "faults[0]",
-            "fell-off-the-bus, links-missing, and built in xid-<code>, condition-<type>, manual, a",
+            "fell-off-the-bus, links-missing, and built in xid-<code>, sxid-<code>, dcgm-<code>",
         ),
         (
             "{name: a, method: evict, faults: [condition-DiskPressure]}",

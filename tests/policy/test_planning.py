@@ -28,7 +28,7 @@ DISRUPTIVE = {RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE}
         (FaultSource.XID, "0", "xid-0", "none"),
         (FaultSource.MANUAL, "manual", "manual", "reset"),
         (FaultSource.ALERT, "SomethingNew", "alert-unknown", "block"),
-        (FaultSource.SXID, "20034", "sxid-unknown", "block"),
+        (FaultSource.SXID, "20034", "sxid-20034", "reboot"),
     ],
 )
 def test_built_in_answers(source, code, rule, ladder):

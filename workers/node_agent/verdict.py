@@ -52,7 +52,7 @@ def judge(measurement: Measurement, expected: ExpectedHardware | None) -> Verdic
         if unanswered := _unanswered(gpu, nvlink=nvlink):
             doubts.append(("GPUUnanswered", f"{name(gpu)} did not answer for {', '.join(unanswered)}"))
     if faults:
-        return Verdict("False", faults[0][0], _sentence(faults))
+        return Verdict("False", _reasons(faults), _sentence(faults))
     if doubts:
         return Verdict("Unknown", doubts[0][0], _sentence(doubts))
     return Verdict("True", "GPUsHealthy", f"{len(gpus)} GPUs answer and ask for nothing")
@@ -70,7 +70,7 @@ def _faults(gpu: GpuFacts) -> list[tuple[str, str]]:
     faults = []
     if gpu.recovery_action:
         action = recovery_action_name(gpu.recovery_action)
-        faults.append(("RecoveryActionNeeded", f"{name(gpu)} asks for {action}"))
+        faults.append((f"RecoveryAction{gpu.recovery_action}Needed", f"{name(gpu)} asks for {action}"))
     if gpu.remap_failed:
         faults.append(("RowRemapFailed", f"{name(gpu)} cannot remap a row or retire a page any more"))
     if gpu.remap_pending:
@@ -93,6 +93,11 @@ def _unanswered(gpu: GpuFacts, *, nvlink: bool) -> list[str]:
         **({"NVLinks": gpu.nvlinks_active} if nvlink else {}),
     }
     return [question for question, answer in questions.items() if answer is None]
+
+
+def _reasons(faults: list[tuple[str, str]]) -> str:
+    """All of them, each once: policy answers to the gravest, which need not be the first."""
+    return ",".join(dict.fromkeys(reason for reason, _ in faults))
 
 
 def _sentence(findings: list[tuple[str, str]]) -> str:

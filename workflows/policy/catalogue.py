@@ -2,37 +2,34 @@
 
 Sources of codes, names and meanings: NV-XLSX is NVIDIA's Xid catalogue workbook of October 2025 (codes 1 to
 172), OGKM-595 the header `nverror.h` of NVIDIA/open-gpu-kernel-modules 595.45.04. Severity and first rung
-are our judgement, made from the workbook's resolution buckets, gpud, NVSentinel, the EKS node monitoring
-agent and the EKS guide; the column `source` says where they disagree. A site's policy overrides any entry.
+are our judgement; four columns have what others do, empty where a source does not know the code:
+
+    nvidia      the workbook's bucket for immediate action
+    eks_agent   whether aws/eks-node-monitoring-agent@51af549 lets the code set its condition
+    gpud        first action and event class of leptonai/gpud, August 2026
+    nvsentinel  action of NVIDIA/NVSentinel, August 2026
+
+A site's policy overrides any entry.
 """
 
-import csv
-from enum import StrEnum
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from gpu_runbooks.workflows.policy.rows import (
+    HARMLESS,
+    REPAIRING,
+    FirstRung,
+    Row,
+    load,
+    read_rows,
+)
 
-TABLE = Path(__file__).with_name("xids.csv")
-
-
-class FirstRung(StrEnum):
-    """Where the repair of a fault begins."""
-
-    NONE = "none"
-    """Nothing to do on the node: the application is at fault, or it is a notice."""
-    BLOCK = "block"
-    """Keep work away and call a person."""
-    DRAIN_THEN_RESET = "drain_then_reset"
-    DRAIN_THEN_REBOOT = "drain_then_reboot"
-    REPLACE = "replace"
+NVLINK5 = frozenset(range(144, 151))
+"""Xids of which the driver writes into the line whether the one at hand is fatal."""
 
 
-class Xid(BaseModel):
+class Xid(Row):
     """One line of the catalogue."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     code: int
     name: str
@@ -40,8 +37,21 @@ class Xid(BaseModel):
     meaning: str
     origin: Literal["app", "driver", "hardware", "memory", "nvlink", "thermal"]
     severity: Literal["info", "warn", "fatal"]
-    first_rung: FirstRung
-    source: str
+    nvidia: str = ""
+    eks_agent: Literal["", "event", "fatal"] = ""
+    gpud: str = ""
+    nvsentinel: str = ""
+
+    def contradiction(self) -> str | None:
+        """What the row says against itself: severity, origin and first rung must fit each other."""
+        if self.severity == "fatal" and self.first_rung not in REPAIRING:
+            return f"fatal, and first rung {self.first_rung}"
+        if (self.severity == "info" or self.origin == "app") and self.first_rung not in HARMLESS:
+            what = "the application's" if self.origin == "app" else "for information"
+            return f"{what}, and first rung {self.first_rung}"
+        if self.severity == "warn" and self.first_rung in REPAIRING - {FirstRung.DRAIN_THEN_RESET}:
+            return f"a warning, and first rung {self.first_rung}"
+        return None
 
 
 class UnreadableXidError(ValueError):
@@ -55,8 +65,9 @@ LONGEST_CODE = 6
 def parse_code(value: object) -> int:
     """Xid in any spelling that exporters use: 79, 79.0, "79", " 79", "79.0". 0 means that there was none.
 
-    Raises `UnreadableXidError` for all else. Of several codes in one value none is picked: each is a fault
-    of its own, and guessing which one counts would hide the others.
+    SXids and DCGM's codes are read in the same way. Raises `UnreadableXidError` for all else. Of several
+    codes in one value none is picked: each is a fault of its own, and guessing which one counts would hide
+    the others.
     """
     text = "" if isinstance(value, bool) else str(value).strip()
     whole, _, fraction = text.partition(".")
@@ -73,33 +84,38 @@ def find(code: object) -> Xid | None:
     return _xids().get(parse_code(code))
 
 
-def first_rung(code: object) -> FirstRung:
+def first_rung(code: object, grade: str = "") -> FirstRung:
     """First rung for an Xid, as `parse_code` reads it. Code 0 is no fault.
 
+    `grade` is the word of the line, `fatal` or `nonfatal`: it decides about NVLink's Xids 144 to 150.
     A code that the catalogue does not have gets `block`: nothing destructive is done on a guess.
     Raises `UnreadableXidError` for what is not an Xid.
     """
     number = parse_code(code)
     if number == 0:
         return FirstRung.NONE
+    if number in NVLINK5 and grade:
+        return FirstRung.DRAIN_THEN_RESET if grade == "fatal" else FirstRung.NONE
     entry = _xids().get(number)
     return entry.first_rung if entry else FirstRung.BLOCK
 
 
-def read_table(text: str) -> dict[int, Xid]:
-    """Parse the catalogue.
+def is_applications(code: object) -> bool:
+    """Whether an Xid is one that user code causes. Raises `UnreadableXidError` for what is not an Xid."""
+    entry = find(code)
+    return entry is not None and entry.origin == "app"
 
-    Raises `ValueError` (pydantic's included) for a code that is listed twice, an unknown column or value.
-    """
-    rows = TypeAdapter(list[Xid]).validate_python(list(csv.DictReader(text.splitlines(), strict=True)))
-    xids: dict[int, Xid] = {}
-    for row in rows:
-        if row.code in xids:
-            raise ValueError(f"Xid {row.code} is listed twice, as {xids[row.code].name} and {row.name}")
-        xids[row.code] = row
-    return xids
+
+def read_table(text: str) -> dict[int, Xid]:
+    """Parse the catalogue, as `read_rows`."""
+    return read_rows(text, Xid, lambda row: row.code)
+
+
+def xids() -> dict[int, Xid]:
+    """The whole catalogue by code."""
+    return dict(_xids())
 
 
 @cache
 def _xids() -> dict[int, Xid]:
-    return read_table(TABLE.read_text(encoding="utf-8"))
+    return load("xids", Xid, lambda row: row.code)

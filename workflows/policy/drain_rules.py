@@ -3,17 +3,14 @@
 Pure, and over the parts that could be read, as `policy_rules`.
 """
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 
-from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.workflows.policy.built_in_rules import SHAPES, fault_of, is_built_in, other_names
 from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
-from gpu_runbooks.workflows.policy.faults import FaultRule, canonical_code
-from gpu_runbooks.workflows.policy.planning import CONDITION_RULE, MANUAL, built_in_rule
-from gpu_runbooks.workflows.policy.rules import Contradiction, Place
-
-XID_RULE = re.compile(r"xid-(\d{1,6})", re.ASCII)
+from gpu_runbooks.workflows.policy.faults import FaultRule
+from gpu_runbooks.workflows.policy.rules import Contradiction
+from gpu_runbooks.workflows.policy.yaml_lines import Place
 
 
 def drain_contradictions(
@@ -103,25 +100,21 @@ def _fault(
     """Yield where no fault has this rule: unknown, or all its faults have a rule of the site."""
     if name in fault_names:
         return
-    source, code = FaultSource.MANUAL, MANUAL
-    if xid := XID_RULE.fullmatch(name):
-        source, code = FaultSource.XID, xid[1]
-    elif name.startswith(CONDITION_RULE):
-        source, code = FaultSource.CONDITION, name.removeprefix(CONDITION_RULE)
-    others = {built_in_rule(each, "") for each in FaultSource} - {MANUAL}
-    if name in others:
-        return
-    if name != built_in_rule(source, code):
+    if not is_built_in(name):
         known = ", ".join(sorted(fault_names))
         yield Contradiction(
             place,
             f"no rule for faults is named {name}: there are "
-            f"{known + ', and built in ' if known else ''}xid-<code>, {CONDITION_RULE}<type>, {MANUAL}, "
-            f"{', '.join(sorted(others))}",
+            f"{known + ', and built in ' if known else ''}{', '.join((*SHAPES, *other_names()))}",
         )
         return
+    fault = fault_of(name)
+    if fault is None:
+        return
+    source, code = fault
     for index, rule in faults.items():
-        if rule.match.source is source and canonical_code(source, code) in rule.match.written_codes():
+        narrow = rule.match.reasons or rule.match.bad_statuses
+        if rule.match.source is source and code in rule.match.written_codes() and not narrow:
             yield Contradiction(
                 place,
                 f"{name} never decides, since rule {rule.name} is for that fault: write {rule.name}",

@@ -1,0 +1,72 @@
+"""Which rule decides about a fault: the most specific one. Pure.
+
+1. the site's rule for a reason of the condition, then for its type; for any other source, for its code;
+2. what a reason of the condition means: the site's rule for the Xid that it names, else what is built in;
+3. what is built in: NVIDIA's recovery action, a repeat, the table of the source;
+4. else the ladder `block`.
+"""
+
+from datetime import timedelta
+
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.workflows.policy.built_in import LADDER_OF, Answer, built_in_answer
+from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
+from gpu_runbooks.workflows.policy.condition_reasons import Meaning, meanings
+from gpu_runbooks.workflows.policy.faults import FaultRule, canonical_code
+from gpu_runbooks.workflows.policy.ladders import NO_TOUCH, Ladder, leaves_node
+from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses, condition_of
+from gpu_runbooks.workflows.policy.policy import Policy
+from gpu_runbooks.workflows.policy.rows import FirstRung
+from gpu_runbooks.workflows.severity import REPAIRS
+
+
+def answer_to(policy: Policy, fault: Fault) -> Answer:
+    """The rule for a fault, and its ladder by name."""
+    return _site_answer(policy, fault) or _by_reason(policy, fault) or built_in_answer(fault)
+
+
+def _site_answer(policy: Policy, fault: Fault) -> Answer | None:
+    try:
+        code = canonical_code(fault.source, fault.code)
+    except UnreadableXidError:
+        return None
+    for rule in policy.rules_by_code.get((fault.source, code), ()):
+        if rule.match.fits(fault, built_in_statuses(code)):
+            return _of_rule(rule, fault)
+    return None
+
+
+def _of_rule(rule: FaultRule, fault: Fault) -> Answer:
+    if rule.repeats is not None and rule.repeats.is_reached(fault):
+        return Answer(rule.name, rule.repeats.ladder)
+    return Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration)
+
+
+def _by_reason(policy: Policy, fault: Fault) -> Answer | None:
+    """The strongest of what the reasons of a bad condition mean; None where nobody knows any of them."""
+    if fault.source is not FaultSource.CONDITION:
+        return None
+    condition = condition_of(fault.code.strip(), fault.status)
+    said = meanings(fault)
+    if condition is None or not any(said):
+        return None
+    answers = [
+        _of_meaning(policy, meaning, condition.toleration) if meaning else built_in_answer(fault)
+        for meaning in said
+    ]
+    return max(answers, key=lambda answer: _strength(policy.ladder(answer.ladder) or ()))
+
+
+def _of_meaning(policy: Policy, meaning: Meaning, toleration: timedelta) -> Answer:
+    if isinstance(meaning.means, FirstRung):
+        return Answer(meaning.rule, LADDER_OF[meaning.means], toleration=toleration)
+    site = _site_answer(policy, meaning.means)
+    if site is not None:
+        return site
+    answer = built_in_answer(meaning.means)
+    return Answer(meaning.rule, answer.ladder, answer.application, toleration)
+
+
+def _strength(ladder: Ladder) -> tuple[bool, int, int]:
+    repairs = [REPAIRS.index(step.rung) + 1 for step in ladder if step.rung in REPAIRS]
+    return not leaves_node(ladder), next(iter(repairs), 0), len(ladder)
