@@ -1,10 +1,16 @@
 """Notifications as Alertmanager sends them, in short."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 ONSET = "2026-03-01T10:00:00.123456789Z"
 RECEIVED = datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
+BEGAN = (datetime.now(UTC) - timedelta(minutes=1)).isoformat()
+"""Of alerts that real servers are to take: what is old is looked at first."""
+
+
+def fresh(status: str = "firing", *, onset: str = BEGAN, **labels: str) -> dict[str, Any]:
+    return alert(status, onset=onset, **labels)
 
 
 def alert(

@@ -8,15 +8,15 @@ import pytest
 from intake.alerts import RECEIVED, alert, notification
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.workers.intake.alert_faults import LONGEST_SUMMARY, AlertIgnored, fault_of, pci_address
 from gpu_runbooks.workers.intake.alertmanager import (
-    LONGEST_SUMMARY,
+    MOST_ALERTS,
     Alert,
-    AlertIgnored,
     AlertRefused,
     MalformedError,
-    fault_of,
+    TooManyAlertsError,
+    Unreadable,
     is_node_name,
-    pci_address,
     read_webhook,
     target_of,
 )
@@ -61,10 +61,26 @@ class TestReading:
                 "alerts.0.status: Input should be",
             ),
             (json.dumps(notification(alert(onset="0001-01-01T00:00:00Z"))).encode(), "alerts.0.startsAt"),
-            (json.dumps(notification(alert(onset="2026-03-01T10:00:00"))).encode(), "should have timezone"),
+            (
+                json.dumps(notification(alert(onset="2026-03-01T10:00:00"))).encode(),
+                "RFC 3339 with its timezone",
+            ),
             (json.dumps(notification(alert() | {"startsAt": 0})).encode(), "alerts.0.startsAt"),
             (json.dumps(notification(alert(fingerprint=""))).encode(), "alerts.0.fingerprint"),
             (json.dumps(notification(alert() | {"labels": {"xid": 79}})).encode(), "alerts.0.labels.xid"),
+            (json.dumps(notification(alert() | {"startsAt": "1772359200"})).encode(), "alerts.0.startsAt"),
+            (json.dumps(notification(alert() | {"labels": None})).encode(), "alerts.0.labels"),
+            (json.dumps(notification(alert() | {"labels": {"a": None}})).encode(), "alerts.0.labels.a"),
+            (json.dumps(notification(alert() | {"annotations": []})).encode(), "alerts.0.annotations"),
+            (json.dumps(notification("firing")).encode(), "alerts.0: Input should be"),
+            (json.dumps(notification(alert(**{f"l{n}": "" for n in range(300)}))).encode(), "at most 256"),
+            (json.dumps(notification(alert(), truncatedAlerts=-1)).encode(), "truncatedAlerts"),
+            (json.dumps(notification(alert(), truncatedAlerts="38")).encode(), "truncatedAlerts"),
+            (json.dumps(notification(alert(), truncatedAlerts=10**40)).encode(), "truncatedAlerts"),
+            (json.dumps(notification(alert(), alerts={})).encode(), "alerts: Input should be"),
+            (json.dumps(notification(alert())).encode() + b"{}", "body: Invalid JSON"),
+            (b'{"version": "4", "alerts": ' + b"[" * 100_000, "body: Invalid JSON"),
+            (b"\xff\xfe", "body: Invalid JSON"),
         ],
     )
     def test_what_is_no_notification_names_the_wrong_field(self, body: bytes, complaint: str) -> None:
@@ -73,7 +89,55 @@ class TestReading:
             read_webhook(body)
 
         assert complaint in str(raised.value)
-        assert len(str(raised.value)) < 1000
+        assert len(str(raised.value)) < 1100
+        assert str(raised.value).isprintable()
+
+    @pytest.mark.parametrize(
+        "broken",
+        [
+            {"status": "firing"},
+            alert(onset="0001-01-01T00:00:00Z"),
+            alert(status="suppressed"),
+            alert() | {"labels": {"node": ["gpu-a1"]}},
+            alert() | {"fingerprint": 7},
+            None,
+            [],
+        ],
+    )
+    def test_one_broken_alert_loses_no_other(self, broken: Any) -> None:
+        """It is told which one it was; its neighbours are read."""
+        body = notification(alert(node="gpu-a1"), broken, alert(node="gpu-a2", fingerprint="f2"))
+
+        first, second, third = read_webhook(json.dumps(body).encode()).alerts
+
+        assert isinstance(first, Alert)
+        assert isinstance(second, Unreadable)
+        assert isinstance(third, Alert)
+        assert second.reason.startswith("alerts.1")
+
+    def test_the_names_of_wrong_fields_are_the_senders_and_are_cut(self) -> None:
+        body = notification(alert() | {"labels": {"\n\x1b[31mINFO started" + "x" * 100_000: 1}}, alert())
+
+        broken, _ = read_webhook(json.dumps(body).encode()).alerts
+
+        assert isinstance(broken, Unreadable)
+        assert broken.reason.isprintable()
+        assert len(broken.reason) < 200
+
+    def test_what_cannot_matter_is_not_kept(self) -> None:
+        """Memory holds what is used of a notification, whatever was sent."""
+        labels = {f"label{number}": "x" * 100 for number in range(200)} | {"node": "gpu-a1", "xid": "79"}
+        sent = alert(**labels) | {"annotations": {"summary": "s" * 1_000_000, "dashboard": "d" * 1_000_000}}
+
+        (kept,) = read_webhook(json.dumps(notification(sent)).encode(), {"node", "xid"}).alerts
+
+        assert isinstance(kept, Alert)
+        assert kept.labels == {"node": "gpu-a1", "xid": "79"}
+        assert kept.annotations == {"summary": "s" * 2000}
+
+    def test_more_alerts_than_anyone_groups_are_refused(self) -> None:
+        with pytest.raises(TooManyAlertsError, match="max_alerts"):
+            read_webhook(json.dumps(notification(*[{}] * (MOST_ALERTS + 1))).encode())
 
     def test_a_firing_group_does_not_make_a_resolved_alert_fire(self) -> None:
         """The group fires as long as one member does; a label named status means nothing."""
@@ -118,6 +182,21 @@ class TestTarget:
             ({"node": "GPU-A1"}, "no Node has exactly"),
             ({"node": " gpu-a1"}, "no Node has exactly"),
             ({"node": "gpu-a1:9400"}, "no Node has exactly"),
+            ({"node": "gpu-a1."}, "no Node has exactly"),
+            ({"node": "gpu-\u0430" + "1"}, "'gpu-\\u04301'"),
+            ({"node": "gpu\u2010a1"}, "no Node has exactly"),
+            ({"node": "\uff47pu-a1"}, "no Node has exactly"),
+            ({"node": "../gpu-a1"}, "no Node has exactly"),
+            ({"node": "gpu-a1/status"}, "no Node has exactly"),
+            ({"node": "gpu-a1%2Fstatus"}, "no Node has exactly"),
+            ({"node": "--all"}, "no Node has exactly"),
+            ({"node": "{{ $labels.node }}"}, "no Node has exactly"),
+            ({"node": "${NODE}"}, "no Node has exactly"),
+            ({"node": "$(reboot)"}, "no Node has exactly"),
+            ({"node": "gpu-a1\x00"}, "no Node has exactly"),
+            ({"node": "gpu-a1\nINFO gpu-a2 started"}, "'gpu-a1\\nINFO"),
+            ({"node": "*"}, "no Node has exactly"),
+            ({"node": "a" * 300}, "no Node has exactly"),
             ({"job": "dcgm-exporter"}, "no label names a node"),
             ({}, "no label names a node"),
         ],
@@ -128,6 +207,8 @@ class TestTarget:
             target_of(parsed(**labels), LABELS, NODES)
 
         assert reason in str(raised.value)
+        assert str(raised.value).isprintable()
+        assert len(str(raised.value)) < 400
 
     @pytest.mark.parametrize(
         ("name", "valid"),
@@ -168,7 +249,90 @@ class TestFault:
         with pytest.raises(AlertIgnored, match="xid 0"):
             fault(xid="0")
 
-    @pytest.mark.parametrize("labels", [{"alertname": ""}, {"alertname": "a" * 129}, {"xid": "é" * 65}])
+    @pytest.mark.parametrize(
+        ("labels", "source", "code"),
+        [
+            ({"sxid": "20034"}, FaultSource.SXID, "20034"),
+            ({"dcgm_health_code": "81"}, FaultSource.DCGM, "81"),
+            (
+                {"health_error_code": "DCGM_FR_UNCONTAINED_ERROR"},
+                FaultSource.DCGM,
+                "DCGM_FR_UNCONTAINED_ERROR",
+            ),
+            ({"xid": "79", "dcgm_health_code": "101"}, FaultSource.XID, "79"),
+            ({"xid": "", "sxid": "20034"}, FaultSource.SXID, "20034"),
+        ],
+    )
+    def test_other_codes_than_xids(self, labels: dict[str, str], source: FaultSource, code: str) -> None:
+        assert (fault(**labels).source, fault(**labels).code) == (source, code)
+
+    @pytest.mark.parametrize(
+        ("written", "action"),
+        [
+            ("2", 2),
+            ("0", 0),
+            (" 4 ", 4),
+            ("17", 17),
+            ("", None),
+            ("-1", None),
+            ("reset", None),
+            ("999", None),
+        ],
+    )
+    def test_the_drivers_recovery_action(self, written: str, action: int | None) -> None:
+        assert fault(xid="48", recovery_action=written).recovery_action == action
+
+    @pytest.mark.parametrize(
+        ("labels", "pod"),
+        [
+            ({"exported_namespace": "team-a", "exported_pod": "train-0"}, "team-a/train-0"),
+            ({"namespace": "team-a", "pod": "train-0"}, "team-a/train-0"),
+            (
+                {"exported_namespace": "team-a", "exported_pod": "train-0", "namespace": "gpu", "pod": "x"},
+                "team-a/train-0",
+            ),
+            ({"namespace": "gpu-operator", "pod": "nvidia-dcgm-exporter-k7x2q"}, ""),
+            ({"namespace": "gpu", "pod": "exporter-k7x2q", "Hostname": "exporter-k7x2q"}, ""),
+            ({"pod": "train-0"}, ""),
+            ({"namespace": "team-a", "pod": "../train-0"}, ""),
+            ({"namespace": "team.a", "pod": "train-0"}, ""),
+            ({"namespace": "a" * 64, "pod": "train-0"}, ""),
+            ({"exported_namespace": "", "exported_pod": "train-0", "namespace": "a", "pod": "b"}, ""),
+            ({"namespace": "{{ $labels.namespace }}", "pod": "train-0"}, ""),
+            ({}, ""),
+        ],
+    )
+    def test_the_pod_at_work(self, labels: dict[str, str], pod: str) -> None:
+        """Only where both are names; the exporter's own pod is nobody's work."""
+        assert fault(**labels).pod == pod
+
+    @pytest.mark.parametrize(
+        ("labels", "place"),
+        [({"GPU_I_ID": "3"}, "MIG instance 3"), ({"GPU_I_ID": ""}, ""), ({"GPU_I_ID": "3; x"}, ""), ({}, "")],
+    )
+    def test_the_mig_instance_is_a_place_of_the_gpu(self, labels: dict[str, str], place: str) -> None:
+        found = fault(UUID=UUID, **labels)
+        assert (found.place, found.entity.uuid) == (place, UUID)
+
+    def test_the_boot_in_which_it_was_seen(self) -> None:
+        boot = "b0000000-0000-4000-8000-000000000001"
+        assert fault(boot_id=boot.upper()).boot_id == boot
+        assert fault(boot_id="the last one").boot_id == ""
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            {"alertname": ""},
+            {"alertname": "a" * 129},
+            {"xid": "é" * 65},
+            {"alertname": "Gpu\nINFO all is well"},
+            {"alertname": "Gpu\x00"},
+            {"alertname": "![x](http://192.0.2.1/)"},
+            {"alertname": "<img src=x>"},
+            {"xid": "79\x1b[31m"},
+            {"sxid": "`x`"},
+        ],
+    )
     def test_a_fault_without_a_usable_code_is_refused(self, labels: dict[str, str]) -> None:
         with pytest.raises(AlertRefused):
             fault(**labels)
@@ -187,6 +351,11 @@ class TestFault:
             ({"UUID": "MIG-00000000-0000-4000-8000-000000000003"}, Entity()),
             ({"UUID": "3"}, Entity()),
             ({"UUID": UUID, "gpu_uuid": UUID.replace("3", "4")}, Entity()),
+            (
+                {"sxid": "20034", "pci_bus_id": "0000:c1:00.0"},
+                Entity(kind="nvswitch", pci_address="0000:c1:00"),
+            ),
+            ({"sxid": "20034", "UUID": UUID}, Entity()),
             ({"pci_bus_id": "00000000:4C:00.0", "pci_address": "00000000:5D:00.0"}, Entity()),
         ],
     )

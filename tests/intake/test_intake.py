@@ -8,13 +8,14 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from intake.alerts import alert, notification
+from intake.alerts import fresh as alert
+from intake.alerts import notification
 from intake.conftest import CLUSTER, TOKEN, Webhook, served
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
-from gpu_runbooks.workers.intake import incidents
+from gpu_runbooks.workers.intake import incidents, webhook_http
 from gpu_runbooks.workers.intake import webhook as source
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
@@ -125,7 +126,8 @@ class TestTaken:
         _, repeat = await webhook.post(alert(node=node, onset=onset))
         _, news = await webhook.post(alert(node=node, onset=recently(0)))
 
-        assert repeat["alerts"][0]["status"] == "duplicate"
+        assert repeat["alerts"][0]["status"] == "ignored"
+        assert "same episode, already remediated" in repeat["alerts"][0]["reason"]
         assert repeat["alerts"][0]["run_id"] == first["alerts"][0]["run_id"]
         assert news["alerts"][0]["status"] == "started"
         assert news["alerts"][0]["run_id"] != first["alerts"][0]["run_id"]
@@ -144,7 +146,8 @@ class TestTaken:
 
         _, repeat = await webhook.post(alert(node=node, fingerprint="f1", onset=onset))
 
-        assert repeat["alerts"][0]["status"] == "duplicate"
+        assert repeat["alerts"][0]["status"] == "ignored"
+        assert "same episode" in repeat["alerts"][0]["reason"]
 
     async def test_a_fault_of_another_machine_waits_until_this_incident_is_over(
         self, webhook: Webhook, admin: Kubernetes, node: str
@@ -220,7 +223,7 @@ class TestRefused:
             aiohttp.ClientSession() as session,
             session.post(
                 f"{webhook.url}/alertmanager",
-                data=BytesIO(b" " * 30 * source.LONGEST_BODY),
+                data=BytesIO(b" " * 30 * webhook_http.LONGEST_BODY),
                 headers={"Authorization": f"Bearer {TOKEN}"},
             ) as response,
         ):
@@ -297,7 +300,8 @@ class TestAway:
             status, body = await webhook.post(alert(node=node))
 
         assert status == 503
-        assert "send it again" in body["error"]
+        assert body["alerts"][0]["status"] == "unavailable"
+        assert "send it again" in body["alerts"][0]["reason"]
         assert await webhook.incident(node) is None
 
     async def test_without_a_worker_a_new_incident_is_durable(self, webhook: Webhook, node: str) -> None:
@@ -306,7 +310,7 @@ class TestAway:
         other, _ = await webhook.post(alert(node=node, fingerprint="f2"))
 
         await webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node)).terminate()
-        assert (status, body["alerts"][0]["status"]) == (200, "started")
+        assert (status, body["alerts"][0]["status"]) == (200, "started"), body
         assert repeat["alerts"][0]["status"] == "duplicate"
         assert other == 503, "an update that no worker accepted can be lost"
 
@@ -341,4 +345,5 @@ async def test_an_application_fault_ends_in_the_real_workflow_and_its_repeat_is_
 
     assert result["outcome"] == "left-alone"
     assert first["alerts"][0]["status"] == "started"
-    assert repeat["alerts"][0]["status"] == "duplicate"
+    assert repeat["alerts"][0]["status"] == "ignored"
+    assert "same episode, already answered" in repeat["alerts"][0]["reason"]

@@ -3,7 +3,7 @@
 import pytest
 from incident.plans import identity, report
 
-from gpu_runbooks.workers.intake.incidents import settles
+from gpu_runbooks.workers.intake.closed_incidents import settles
 from gpu_runbooks.workflows.phases import Outcome
 
 REPORT = report()
@@ -20,6 +20,8 @@ SAME = {"policy_digest": REPORT.plan.policy_digest, "provider_id": REPORT.plan.i
         (Outcome.ABORTED, {}, True),
         (Outcome.HELD, {}, True),
         (Outcome.VALIDATED, {}, True),
+        (Outcome.CLEARED, {}, True),
+        (Outcome.NOTIFIED, {}, True),
         (Outcome.DRAINED, {}, False),
         (Outcome.CANCELLED, {}, False),
         (Outcome.FAILED, {}, False),

@@ -1,71 +1,120 @@
-"""Alertmanager's webhook (JSON version 4) as faults of nodes. Pure: nothing is asked, no address is fetched.
+"""Alertmanager's webhook (JSON version 4): reading it, and which Node an alert is about. Pure.
 
 Format: https://prometheus.io/docs/alerting/latest/configuration/#webhook_config. The status of the group is
-not read: it is `firing` as long as one member fires. A label named `status` means nothing either.
+not read: it is `firing` as long as one member fires. A label named `status` means nothing either. No address
+in a notification is read, let alone fetched.
 """
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+)
 
-from gpu_runbooks.activities import names
-from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
-from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
-from gpu_runbooks.workflows.policy.policy import canonical_code
+from gpu_runbooks.workers.intake.plain_text import one_line
 
 NODE_NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 """A DNS subdomain, as Kubernetes demands of a Node's name. Nothing else gets near an API path."""
 
-GPU_UUID = re.compile(r"GPU-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-PCI_ADDRESS = re.compile(
-    r"(?:PCI:)?(?:0{0,4}(?P<domain>[0-9a-f]{4}):)?(?P<bus>[0-9a-f]{2}):(?P<device>[0-9a-f]{2})(?:\.[0-9a-f])?",
-    re.IGNORECASE,
-)
-"""`00000000:4C:00.0` of exporters, `0000:4c:00.0` of sysfs, `PCI:0000:4c:00` of the kernel log."""
+RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,18})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
-XID_LABEL = "xid"
-UUID_LABELS = ("UUID", "gpu_uuid")
-PCI_LABELS = ("pci_bus_id", "pci_address")
+MOST_ALERTS = 4000
+"""Alerts of one notification: each has a line in the log and in the answer."""
+
+MOST_LABELS = 256
+"""Labels of one alert, and annotations: Prometheus' own limits are far below."""
+
+LONGEST_SIGNAL = 128
+"""Characters of an alert's name in answers and log lines."""
+
 SUMMARY_ANNOTATIONS = ("summary", "description")
+LONGEST_ANNOTATION = 2000
+"""Characters that are kept of one."""
 
-LONGEST_SUMMARY = 300
-LONGEST_CODE = 128
-"""Bytes: the code becomes a search attribute, which holds 255 characters with its source."""
+
+def _written_moment(value: Any) -> Any:
+    if not isinstance(value, str) or not RFC_3339.fullmatch(value):
+        raise ValueError("should be a moment in RFC 3339 with its timezone, as Alertmanager writes it")
+    return value
+
+
+def _wanted_labels(labels: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    wanted = (info.context or {}).get("labels")
+    return labels if wanted is None else {name: text for name, text in labels.items() if name in wanted}
+
+
+def _read_annotations(annotations: dict[str, str]) -> dict[str, str]:
+    return {
+        name: annotations[name][:LONGEST_ANNOTATION] for name in SUMMARY_ANNOTATIONS if name in annotations
+    }
+
 
 Moment = Annotated[
     AwareDatetime,
-    Field(strict=True, ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC)),
+    Field(ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(9999, 1, 1, tzinfo=UTC)),
+    BeforeValidator(_written_moment),
 ]
 """Go's zero time, the year 1, is an unset time and no moment."""
 
+Texts = Annotated[dict[str, str], Field(max_length=MOST_LABELS)]
+
 
 class Alert(BaseModel):
-    """One alert of a notification."""
+    """One alert of a notification: what of it can matter to us. The rest is dropped at once."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     status: Literal["firing", "resolved"]
-    labels: dict[str, str]
-    annotations: dict[str, str] = {}
+    labels: Annotated[Texts, AfterValidator(_wanted_labels)]
+    annotations: Annotated[Texts, AfterValidator(_read_annotations)] = {}
     starts_at: Moment = Field(alias="startsAt")
-    fingerprint: Annotated[str, Field(min_length=1)]
+    fingerprint: Annotated[str, Field(min_length=1, max_length=256)]
 
     @property
     def name(self) -> str:
         return self.labels.get("alertname", "")
 
+    @property
+    def signal(self) -> str:
+        """The name as answers and log lines show it."""
+        return one_line(self.name, LONGEST_SIGNAL)
 
-class Webhook(BaseModel):
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A member of `alerts` that is no alert. The others of its notification are taken all the same."""
+
+    signal: str
+    reason: str
+
+
+class _Body(BaseModel):
     """Body of a notification. The addresses in it (`externalURL`, `generatorURL`) are not even read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(extra="ignore")
 
     version: Literal["4"]
-    alerts: tuple[Alert, ...]
-    truncated_alerts: Annotated[int, Field(alias="truncatedAlerts", ge=0)] = 0
+    alerts: list[Any]
+    truncated_alerts: Annotated[int, Field(alias="truncatedAlerts", strict=True, ge=0, le=10**9)] = 0
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A notification."""
+
+    alerts: tuple[Alert | Unreadable, ...]
+    truncated_alerts: int = 0
     """Alerts of the group that `max_alerts` cut off: nodes that nobody told us about."""
 
 
@@ -73,27 +122,55 @@ class MalformedError(ValueError):
     """The body is no webhook of Alertmanager. The message names the first wrong fields."""
 
 
+class TooManyAlertsError(ValueError):
+    """More alerts than one notification may have."""
+
+
 class AlertRefused(Exception):  # noqa: N818  a refusal, not a failure of ours
     """No incident can come of this alert. The message says why and what to change."""
 
 
-class AlertIgnored(Exception):  # noqa: N818  a decision, not a failure of ours
-    """There is nothing to do about this alert."""
+def read_webhook(body: bytes, labels: Container[str] | None = None) -> Webhook:
+    """Parse a notification, and keep of each alert the labels that are named, or all.
 
-
-def read_webhook(body: bytes) -> Webhook:
-    """Parse a notification. Raises `MalformedError`."""
+    Raises `MalformedError` for a body without one readable alert in it, unless `alerts` is empty, and
+    `TooManyAlertsError`.
+    """
     try:
-        return Webhook.model_validate_json(body)
+        read = _Body.model_validate_json(body)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(map(str, detail['loc'])) or 'body'}: {detail['msg']}"
-            for detail in error.errors(include_input=False, include_url=False)
-        ]
-        more = f" (and {len(wrong) - 5} more)" if len(wrong) > 5 else ""
-        raise MalformedError(
-            "not a webhook of Alertmanager, version 4: " + "; ".join(wrong[:5]) + more
-        ) from None
+        raise MalformedError(f"not a webhook of Alertmanager, version 4: {_wrong(error)}") from None
+    if len(read.alerts) > MOST_ALERTS:
+        raise TooManyAlertsError(
+            f"{len(read.alerts)} alerts in one notification, at most {MOST_ALERTS} are read: group by node, "
+            "or set max_alerts"
+        )
+    alerts = tuple(_alert(number, raw, labels) for number, raw in enumerate(read.alerts))
+    unreadable = [alert.reason for alert in alerts if isinstance(alert, Unreadable)]
+    if unreadable and len(unreadable) == len(alerts):
+        raise MalformedError(f"not a webhook of Alertmanager, version 4: {unreadable[0]}")
+    return Webhook(alerts, read.truncated_alerts)
+
+
+def _alert(number: int, raw: Any, labels: Container[str] | None) -> Alert | Unreadable:
+    try:
+        return Alert.model_validate(raw, context={"labels": labels})
+    except ValidationError as error:
+        signal = raw.get("labels") if isinstance(raw, dict) else None
+        name = signal.get("alertname") if isinstance(signal, dict) else None
+        shown = one_line(name, LONGEST_SIGNAL) if isinstance(name, str) else ""
+        return Unreadable(shown, _wrong(error, "alerts", number))
+
+
+def _wrong(error: ValidationError, *path: str | int) -> str:
+    """The first wrong fields. Names of fields are the sender's, so they are cut."""
+    details = error.errors(include_input=False, include_url=False, include_context=False)
+    wrong = [
+        f"{'.'.join(one_line(str(part), 40) for part in (*path, *detail['loc'])) or 'body'}: {detail['msg']}"
+        for detail in details[:5]
+    ]
+    more = f" (and {len(details) - 5} more)" if len(details) > 5 else ""
+    return one_line("; ".join(wrong) + more, 1000)
 
 
 def named_nodes(alert: Alert, node_labels: Sequence[str]) -> list[tuple[str, str]]:
@@ -120,74 +197,8 @@ def target_of(alert: Alert, node_labels: Sequence[str], nodes: Container[str]) -
         )
     label, name = named[0]
     if name not in nodes:
-        raise AlertRefused(f"label {label} says {name[:100]!r}, and no Node has exactly this name")
+        raise AlertRefused(f"label {label} says {name[:100]!a}, and no Node has exactly this name")
     for other_label, other in named[1:]:
         if other != name and other in nodes:
             raise AlertRefused(f"label {label} says node {name}, label {other_label} says node {other}")
     return name
-
-
-def fault_of(alert: Alert, received: datetime) -> Fault:
-    """The fault that a firing alert reports. Same alert, same onset: same fingerprint.
-
-    Raises `AlertIgnored` for what is no fault now, `AlertRefused` for an alert that says not what is wrong.
-    """
-    if alert.status == "resolved":
-        raise AlertIgnored("resolution is a hint only: a node returns by our own validation")
-    source, code = _source_and_code(alert)
-    if len(code.encode()) > LONGEST_CODE:
-        raise AlertRefused(f"{source} {code[:40]!r}... is longer than {LONGEST_CODE} bytes")
-    return Fault(
-        source=source,
-        code=code,
-        entity=_entity(alert.labels),
-        summary=_summary(alert.annotations),
-        # An onset in the future is another clock's error; as it stands it would outdate every repair.
-        first_seen=min(alert.starts_at, received).astimezone(UTC),
-        last_seen=received,
-        fingerprint=names.digest(alert.fingerprint, alert.starts_at.astimezone(UTC).isoformat()),
-        reporter="alertmanager",
-    )
-
-
-def _source_and_code(alert: Alert) -> tuple[FaultSource, str]:
-    xid = alert.labels.get(XID_LABEL, "").strip()
-    if not xid:
-        if not alert.name.strip():
-            raise AlertRefused("the alert has no alertname and no label xid: nothing says what is wrong")
-        return FaultSource.ALERT, alert.name.strip()
-    try:
-        code = canonical_code(FaultSource.XID, xid)
-    except UnreadableXidError:
-        return FaultSource.XID, xid  # policy decides about what nobody can read
-    if code == "0":
-        raise AlertIgnored("xid 0 means that there was none")
-    return FaultSource.XID, code
-
-
-def _entity(labels: Mapping[str, str]) -> Entity:
-    """The GPU that the labels name. The whole node where they name none, or contradict themselves."""
-    uuids = {found for label in UUID_LABELS if (found := _gpu_uuid(labels.get(label, "")))}
-    addresses = {found for label in PCI_LABELS if (found := pci_address(labels.get(label, "")))}
-    if len(uuids) > 1 or len(addresses) > 1 or not (uuids or addresses):
-        return Entity()
-    return Entity(kind="gpu", uuid=next(iter(uuids), None), pci_address=next(iter(addresses), None))
-
-
-def _gpu_uuid(value: str) -> str | None:
-    """UUID as NVML spells it; None for anything else, such as that of a MIG slice."""
-    text = value.strip()
-    return f"GPU-{text[4:].lower()}" if GPU_UUID.fullmatch(text) else None
-
-
-def pci_address(value: str) -> str | None:
-    """PCI address as NVML counts it, without function and in lower case; None for anything else."""
-    found = PCI_ADDRESS.fullmatch(value.strip())
-    return f"{found['domain'] or '0000'}:{found['bus']}:{found['device']}".lower() if found else None
-
-
-def _summary(annotations: Mapping[str, str]) -> str:
-    """One line of plain text: the Temporal UI shows it as Markdown, where a link or image could be loaded."""
-    text = next((annotations[name] for name in SUMMARY_ANNOTATIONS if annotations.get(name, "").strip()), "")
-    line = " ".join("".join(each if each.isprintable() else " " for each in text[:2000]).split())
-    return line.replace("](", "] (").replace("<", "< ")[:LONGEST_SUMMARY]

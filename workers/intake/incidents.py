@@ -1,50 +1,55 @@
 """Handing a fault to Temporal: it opens the incident of its node, or joins the one that is open.
 
 The answer is given only when the fault is durable: in the input of a running incident, or in an update that
-its workflow accepted. Every path may be taken again with the same fault.
+its workflow accepted. Every path may be taken again with the same fault. A repeat costs one description of
+the incident and no event; those that wait at the same moment for the same fault share one answer.
 """
 
 import asyncio
-from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any, Literal
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Literal
 from weakref import WeakValueDictionary
 
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
-    WithStartWorkflowOperation,
-    WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateStage,
 )
-from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.model.fault import ConditionCleared
 from gpu_runbooks.activities.model.plan import FaultReport
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
-from gpu_runbooks.workflows.audit import origin
+from gpu_runbooks.activities.names import incident_id
+from gpu_runbooks.workers.intake.closed_incidents import (
+    READ_TIMEOUT,
+    Known,
+    is_first_fault,
+    known_before,
+)
+from gpu_runbooks.workers.intake.openings import Arrival, start
+from gpu_runbooks.workers.intake.repeats import Repeats
+from gpu_runbooks.workers.intake.staleness import Decision, decide
+from gpu_runbooks.workers.intake.turns import Turn, Turns
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
-from gpu_runbooks.workflows.phases import Outcome
-from gpu_runbooks.workflows.search_attributes import opening
 
 UPDATE_SECONDS = 5.0
 """A worker answers within milliseconds; one that has not after this is not there."""
 
-READ_TIMEOUT = timedelta(seconds=3)
-
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
 
-FIRST_FAULT = "fault"
-"""Memo of an incident: fingerprint of the fault in its input."""
+UNREACHABLE = (RPCError, RPCTimeoutOrCancelledError, TimeoutError, RuntimeError, ValueError)
+"""RuntimeError is what a lazy client raises that cannot connect; ValueError, a description with a status that
+the SDK has no name for, such as that of a workflow paused through the server."""
 
-EARLIER_RUNS = 20
-"""Closed incidents of a node that are asked whether they dealt with a fault, latest first."""
+log = logging.getLogger(__name__)
 
 
 class TemporalUnavailableError(Exception):
@@ -55,7 +60,7 @@ class TemporalUnavailableError(Exception):
 class Delivered:
     """What became of a fault."""
 
-    status: Literal["started", "joined", "duplicate"]
+    status: Literal["started", "joined", "duplicate", "ignored"]
     workflow_id: str
     run_id: str
     reason: str = ""
@@ -69,24 +74,32 @@ class Incidents:
         self._cluster = cluster
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._limit = asyncio.Semaphore(AT_ONCE)
+        self._turns: Turns[Delivered] = Turns()
+        self._repeats = Repeats()
 
-    async def deliver(self, report: FaultReport, note: str = "") -> Delivered:
-        """Make sure that the incident of the fault's node knows the fault.
+    async def deliver(
+        self, report: FaultReport, note: str = "", *, wrong: Sequence[str], max_age: timedelta
+    ) -> Delivered:
+        """Make sure that the incident of the fault's node knows the fault, unless it is stale evidence.
 
-        `note` is shown in the static details of an incident that this fault opens.
+        `note` is shown in the static details of an incident that this fault opens; `wrong` is what the live
+        Node shows, and `max_age` the age from which on it has to show something.
         Raises `TemporalUnavailableError`.
         """
         workflow_id = incident_id(self._cluster, report.plan.identity.name)
-        lock = self._locks.setdefault(workflow_id, asyncio.Lock())
+        arrival = Arrival(report, note, tuple(wrong), max_age)
         try:
-            async with lock, self._limit:
-                return await self._deliver(workflow_id, report, note)
+            delivered, first = await self._turns.share(
+                (workflow_id, report.fault.fingerprint),
+                lambda turn: self._in_turn(workflow_id, turn, arrival),
+            )
         except ApplicationError as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error.message}") from error
-        # RuntimeError is what a lazy client raises that cannot connect; ValueError, a description with a
-        # status that the SDK has no name for, such as that of a workflow paused through the server.
-        except (RPCError, RPCTimeoutOrCancelledError, TimeoutError, RuntimeError, ValueError) as error:
+        except UNREACHABLE as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+        if not first and delivered.status in {"started", "joined"}:
+            return replace(delivered, status="duplicate")
+        return delivered
 
     async def clear(self, node: str, cleared: ConditionCleared) -> None:
         """Tell the node's open incident that a condition became good again; nobody where there is none.
@@ -103,20 +116,58 @@ class Incidents:
         except (RPCTimeoutOrCancelledError, TimeoutError, RuntimeError) as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
 
-    async def _deliver(self, workflow_id: str, report: FaultReport, note: str) -> Delivered:
+    async def _in_turn(self, workflow_id: str, turn: Turn[Delivered], arrival: Arrival) -> Delivered:
+        lock = self._locks.setdefault(workflow_id, asyncio.Lock())
+        async with lock, self._limit:
+            callers = turn.begin()
+            delivered, open_now = await self._deliver(workflow_id, arrival)
+            if open_now:
+                repeats = callers - (delivered.status != "duplicate")
+                await self._count(delivered, arrival.report.fault.fingerprint, repeats)
+            return delivered
+
+    async def _deliver(self, workflow_id: str, arrival: Arrival) -> tuple[Delivered, bool]:
+        """What became of a fault, and whether it is with an open incident now."""
+        fault = arrival.report.fault
         latest = await self._latest(workflow_id)
         running = latest is not None and latest.status is WorkflowExecutionStatus.RUNNING
-        if latest is not None:
-            repeat = running and await _is_first_fault(latest, report)
-            known = latest if repeat else await self._closed_over(latest, report)
-            if known is not None:
-                return Delivered("duplicate", workflow_id, known.run_id or "")
+        run_id = (latest.run_id or "") if latest is not None else ""
+        if latest is not None and running:
+            known = self._repeats.knows(workflow_id, run_id, fault.fingerprint)
+            if known or await is_first_fault(latest, arrival.report):
+                return Delivered("duplicate", workflow_id, run_id), True
+        before = Known() if latest is None else await known_before(self._client, latest, arrival.report)
+        decision = decide(
+            fault,
+            now=datetime.now(UTC),
+            max_age=arrival.max_age,
+            boot_id=arrival.report.plan.identity.boot_id,
+            wrong=arrival.wrong,
+            dealt=before.dealt,
+            unsettled=before.unsettled,
+        )
+        if decision.ignored:
+            dealt = before.dealt.run_id if before.dealt else ""
+            return Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored), False
+        if running:
+            clock = asyncio.get_running_loop().time()
+            if seconds := self._repeats.seconds_until_news(workflow_id, run_id, fault, clock):
+                raise TemporalUnavailableError(
+                    f"{workflow_id} has {fault.source} {fault.code} many times by now: the next joins in "
+                    f"{seconds:.0f} s"
+                )
+        return await self._report(workflow_id, arrival, decision, running=running), True
+
+    async def _report(
+        self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
+    ) -> Delivered:
+        report = arrival.report
         try:
             async with asyncio.timeout(UPDATE_SECONDS):
                 update = await self._client.start_update_with_start_workflow(
                     "report_fault",
                     report,
-                    start_workflow_operation=self._start(workflow_id, report, note),
+                    start_workflow_operation=start(self._cluster, workflow_id, arrival, again=decision.again),
                     wait_for_stage=WorkflowUpdateStage.COMPLETED,
                     id=report.fault.fingerprint,
                     rpc_timeout=timedelta(seconds=UPDATE_SECONDS),
@@ -124,7 +175,7 @@ class Incidents:
         except (RPCTimeoutOrCancelledError, TimeoutError):
             # No worker took the update. If it opened the incident, then the fault is in the input and safe.
             started = None if running else await self._latest(workflow_id)
-            if started is None or not await _is_first_fault(started, report):
+            if started is None or not await is_first_fault(started, report):
                 raise
             return Delivered("started", workflow_id, started.run_id or "", "no worker has taken it up yet")
         run_id = update.workflow_run_id or ""
@@ -139,25 +190,6 @@ class Incidents:
             )
         return Delivered("joined" if running else "started", workflow_id, run_id)
 
-    def _start(
-        self, workflow_id: str, report: FaultReport, note: str
-    ) -> WithStartWorkflowOperation[object, object]:
-        fault, plan = report.fault, report.plan
-        start: WithStartWorkflowOperation[object, object] = WithStartWorkflowOperation(
-            "NodeRemediation",
-            {"report": report.model_dump(mode="json")},
-            id=workflow_id,
-            task_queue=REMEDIATION_QUEUE,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            static_summary=f"{fault.source} {fault.code}: ladder {plan.treatment.ladder}",
-            static_details=origin(fault, plan) + (f"\n\n{note}" if note else ""),
-            search_attributes=opening(self._cluster, plan, fault),
-            memo={FIRST_FAULT: fault.fingerprint},
-        )
-        # A failed call also fails this future, which nobody here awaits: asyncio would log each as an error.
-        start._workflow_handle.add_done_callback(lambda handle: handle.cancelled() or handle.exception())  # noqa: SLF001
-        return start
-
     async def _latest(self, workflow_id: str) -> WorkflowExecutionDescription | None:
         """The latest incident of a node, open or closed; None where there was none within the retention."""
         try:
@@ -167,60 +199,17 @@ class Incidents:
                 return None
             raise
 
-    async def _closed_over(
-        self, latest: WorkflowExecutionDescription, report: FaultReport
-    ) -> WorkflowExecution | None:
-        """The closed incident that dealt with this very fault; None for news.
-
-        Alertmanager repeats what still fires, and a gauge of the last Xid stays until the driver restarts.
-        """
-        onset = report.fault.first_seen
-        if latest.close_time is not None and await self._dealt_with(latest, report):
-            return latest
-        if latest.start_time <= onset:
-            return None
-        query = f"WorkflowId = '{latest.id}' AND CloseTime >= '{onset.isoformat()}'"
-        async for run in self._client.list_workflows(query, limit=EARLIER_RUNS, rpc_timeout=READ_TIMEOUT):
-            if run.run_id != latest.run_id and await self._dealt_with(run, report):
-                return run
-        return None
-
-    async def _dealt_with(self, run: WorkflowExecution, report: FaultReport) -> bool:
-        """Whether a run ended by itself, after the onset of the fault, with the fault among those it knew."""
-        if run.status is not WorkflowExecutionStatus.COMPLETED or run.close_time is None:
-            return False
-        if run.close_time <= report.fault.first_seen:
-            return False
-        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id, result_type=dict)
-        result = await handle.result(follow_runs=False, rpc_timeout=READ_TIMEOUT)
-        return report.fault.fingerprint in result.get("fingerprints", ()) and settles(result, report)
-
-
-def settles(result: dict[str, Any], report: FaultReport) -> bool:
-    """Whether the way that an incident ended is an answer to a fault that still fires."""
-    match result.get("outcome"):
-        case (
-            Outcome.RETURNED
-            | Outcome.REPLACED
-            | Outcome.RESTARTED
-            | Outcome.VALIDATED
-            | Outcome.HELD
-            | Outcome.RELEASED
-            | Outcome.ABORTED
-        ):
-            return True
-        case Outcome.LEFT_ALONE | Outcome.OBSERVED:
-            # Another policy may have another answer.
-            return bool(result.get("policy_digest") == report.plan.policy_digest)
-        case Outcome.EXPIRED:
-            # The machine was gone; the same one is back, or it is another, whose fault this cannot be.
-            return bool(result.get("provider_id") != report.plan.identity.provider_id)
-        case _:
-            return False
-
-
-async def _is_first_fault(incident: WorkflowExecutionDescription, report: FaultReport) -> bool:
-    return (await incident.memo()).get(FIRST_FAULT) == report.fault.fingerprint
+    async def _count(self, delivered: Delivered, fingerprint: str, repeats: int) -> None:
+        """Count repeats, and tell the incident where it is time. A lost word leaves it short."""
+        workflow_id, run_id = delivered.workflow_id, delivered.run_id
+        if not self._repeats.count(workflow_id, run_id, fingerprint, repeats):
+            return
+        word = self._repeats.word(workflow_id, run_id, datetime.now(UTC))
+        try:
+            handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            await handle.signal("repeated", word, rpc_timeout=READ_TIMEOUT)
+        except UNREACHABLE as error:
+            log.info("%s was not told of repeats: %r", workflow_id, error)
 
 
 def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["started", "duplicate"]:

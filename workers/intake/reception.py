@@ -13,7 +13,9 @@ from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from gpu_runbooks.workers.intake.incidents import Incidents, TemporalUnavailableError
+from gpu_runbooks.workers.intake.staleness import wrong_on
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
+from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
 from gpu_runbooks.workflows.policy.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,12 @@ class Reception:
         labels = node["metadata"].get("labels") or {}
         try:
             plan = self._policy_file.plan(fault, identity_of(node), labels)
-            delivered = await self._incidents.deliver(FaultReport(fault=fault, plan=plan), note)
+            delivered = await self._incidents.deliver(
+                FaultReport(fault=fault, plan=plan),
+                note,
+                wrong=wrong_on(node, plan.expected, watched_conditions(self.policy)),
+                max_age=self.policy.intake.max_age,
+            )
         except ApplicationError as refused:
             return self.told(Answer(signal, "refused", name, refused.message))
         except TemporalUnavailableError as error:

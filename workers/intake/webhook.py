@@ -1,46 +1,45 @@
-"""The source `alertmanager`: its webhook over HTTP, and which status tells Alertmanager what.
+"""The source `alertmanager`: each alert of a notification judged by itself, on the Node that it names.
 
-Alertmanager sends again after a 5xx and after no answer, never after a 4xx. So the answer is 503 as soon as
-one alert may not be in Temporal, and 200 for whatever else becomes of a readable notification. Every alert
-is judged by itself; what was taken already is recognised when the notification comes again.
+What was taken already is recognised when the notification comes again, so it can come again as a whole: an
+alert that may not be in Temporal is `unavailable`, and `webhook_http` then answers 503.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from datetime import UTC, datetime
 
-from aiohttp import web
-
 from gpu_runbooks.activities.kubernetes.client import KubernetesError, Object
+from gpu_runbooks.workers.intake.alert_faults import AlertIgnored, fault_of
 from gpu_runbooks.workers.intake.alertmanager import (
     Alert,
-    AlertIgnored,
     AlertRefused,
-    MalformedError,
+    Unreadable,
     Webhook,
-    fault_of,
     is_node_name,
     named_nodes,
-    read_webhook,
     target_of,
 )
 from gpu_runbooks.workers.intake.reception import Answer, Reception
-from gpu_runbooks.workers.intake.webhook_access import Access, access
+from gpu_runbooks.workers.intake.webhook_access import access
+from gpu_runbooks.workers.intake.webhook_http import application
+from gpu_runbooks.workers.intake.webhook_server import serving
 from gpu_runbooks.workers.settings import Settings
-
-LONGEST_BODY = 1024 * 1024
-"""Bytes: some 1,500 alerts. Alertmanager groups by node or alert, and `max_alerts` cuts."""
 
 AT_ONCE = 50
 """Alerts of one notification that are worked on at the same time."""
 
+TAKING_SECONDS = 30.0
+"""Time for one notification. Alertmanager waits for its group_interval, and at least 10 s."""
+
 log = logging.getLogger(__name__)
+
+Found = Mapping[str, Object | KubernetesError]
+"""Live Nodes by name, and why one could not be asked for. Names that no Node has are missing."""
 
 
 async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
-    """Take each alert of a notification. Raises `KubernetesError` when nodes cannot be asked for."""
+    """Take each alert of a notification. Never raises for one: it is `unavailable`, the others are taken."""
     note = ""
     if webhook.truncated_alerts:
         note = (
@@ -49,85 +48,74 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
         )
         log.warning("truncated=%d alerts were cut off by max_alerts", webhook.truncated_alerts)
     labels = reception.policy.intake.node_labels
+    deadline = asyncio.get_running_loop().time() + TAKING_SECONDS
     nodes = await _find_nodes(reception, webhook.alerts, labels)
     received = datetime.now(UTC)
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def judge(alert: Alert) -> Answer:
-        async with limit:
-            return await _judge(reception, alert, nodes, received, note)
+    async def judge(alert: Alert | Unreadable) -> Answer:
+        try:
+            async with asyncio.timeout_at(deadline), limit:
+                return await _judge(reception, alert, labels, nodes, received, note)
+        except TimeoutError:
+            reason = f"not done in {TAKING_SECONDS:g} s, to be sent again"
+        except Exception:
+            # A mistake of ours about one alert must not lose the others.
+            log.exception("an alert was not taken")
+            reason = "the intake failed at this alert, its log says how; to be sent again"
+        return reception.told(Answer(alert.signal, "unavailable", reason=reason))
 
     return list(await asyncio.gather(*map(judge, webhook.alerts)))
 
 
 async def _find_nodes(
-    reception: Reception, alerts: Iterable[Alert], labels: tuple[str, ...]
-) -> dict[str, Object]:
-    """The live Nodes among all names that firing alerts carry, by name."""
+    reception: Reception, alerts: Iterable[Alert | Unreadable], labels: tuple[str, ...]
+) -> Found:
+    """The live Nodes among all names that firing alerts carry."""
     named = {
         name
         for alert in alerts
-        if alert.status == "firing"
+        if isinstance(alert, Alert) and alert.status == "firing"
         for _, name in named_nodes(alert, labels)
         if is_node_name(name)
     }
     limit = asyncio.Semaphore(AT_ONCE)
 
-    async def find(name: str) -> Object | None:
+    async def find(name: str) -> Object | KubernetesError | None:
         async with limit:
-            return await reception.find_node(name)
+            try:
+                return await reception.find_node(name)
+            except KubernetesError as error:
+                return error
 
     found = await asyncio.gather(*map(find, named))
     return {name: node for name, node in zip(named, found, strict=True) if node is not None}
 
 
 async def _judge(
-    reception: Reception, alert: Alert, nodes: Mapping[str, Object], received: datetime, note: str
+    reception: Reception,
+    alert: Alert | Unreadable,
+    labels: tuple[str, ...],
+    nodes: Found,
+    received: datetime,
+    note: str,
 ) -> Answer:
-    name = alert.name[:128]
+    if isinstance(alert, Unreadable):
+        return reception.told(Answer(alert.signal, "refused", reason=alert.reason))
     try:
         fault = fault_of(alert, received)
-        node = target_of(alert, reception.policy.intake.node_labels, nodes)
+        for _, name in named_nodes(alert, labels):
+            if isinstance(error := nodes.get(name), KubernetesError):
+                reason = f"nodes cannot be asked for, send it again: {error}"
+                return reception.told(Answer(alert.signal, "unavailable", name, reason))
+        target = nodes[target_of(alert, labels, nodes)]
     except AlertIgnored as ignored:
-        return reception.told(Answer(name, "ignored", reason=str(ignored)))
+        return reception.told(Answer(alert.signal, "ignored", reason=str(ignored)))
     except AlertRefused as refused:
-        return reception.told(Answer(name, "refused", reason=str(refused)))
-    return await reception.take(name, fault, nodes[node], note)
-
-
-def application(reception: Reception, allowed: Access) -> web.Application:
-    """The HTTP side: who may post, what is a notification, and which status tells Alertmanager what."""
-
-    async def alertmanager(request: web.Request) -> web.Response:
-        if not allowed.permits(request.headers.getall("Authorization", [])):
-            log.warning("401: a notification without the right bearer token from %s", request.remote)
-            return _failure(401, "send the webhook's token: Authorization: Bearer <token>")
-        try:
-            webhook = read_webhook(await request.read())
-        except MalformedError as error:
-            log.warning("400: %s", error)
-            return _failure(400, str(error))
-        try:
-            answers = await take(reception, webhook)
-        except KubernetesError as error:
-            log.error("503: %s", error)  # noqa: TRY400 - a trace would say no more
-            return _failure(503, f"nodes cannot be asked for, send it again: {error}")
-        body = {"truncated": webhook.truncated_alerts, "alerts": [asdict(answer) for answer in answers]}
-        lost = any(answer.status == "unavailable" for answer in answers)
-        return web.json_response(body, status=503 if lost else 200)
-
-    async def healthz(_: web.Request) -> web.Response:
-        return web.json_response({"status": "ok"})
-
-    made = web.Application(client_max_size=LONGEST_BODY)
-    made.router.add_post("/alertmanager", alertmanager)
-    made.router.add_get("/healthz", healthz)
-    return made
-
-
-def _failure(status: int, message: str) -> web.Response:
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
-    return web.json_response({"error": message}, status=status, headers=headers)
+        return reception.told(Answer(alert.signal, "refused", reason=str(refused)))
+    if isinstance(target, KubernetesError):
+        raise target
+    return await reception.take(alert.signal, fault, target, note)
 
 
 async def run(reception: Reception, settings: Settings, stop: asyncio.Event) -> None:
@@ -136,12 +124,13 @@ async def run(reception: Reception, settings: Settings, stop: asyncio.Event) -> 
     Raises `ValueError` and `OSError` for an address or a token that cannot be used.
     """
     allowed = access(settings.listen, settings.webhook_token_file)
-    # No access log: what matters is logged alert by alert.
-    runner = web.AppRunner(application(reception, allowed), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, allowed.host, allowed.port).start()
+
+    async def taken(webhook: Webhook) -> list[Answer]:
+        return await take(reception, webhook)
+
+    made = application(
+        taken, allowed, lambda: reception.policy.intake.node_labels, reception.policy_standing
+    )
+    async with serving(made, allowed.host, allowed.port):
         log.info("listening on %s", settings.listen)
         await stop.wait()
-    finally:
-        await runner.cleanup()
