@@ -48,6 +48,10 @@ class Reception:
         """The policy that counts now."""
         return self._policy_file.policy
 
+    def policy_standing(self) -> dict[str, str]:
+        """Digest of the policy that counts, and where its file errs as it is now; no word of the file."""
+        return {"policy": self.policy.digest, "policy_problem": self._policy_file.problem_at}
+
     async def find_node(self, name: str) -> Object | None:
         """The live Node of this name, None where there is none. Raises `KubernetesError`."""
         return await self.kubernetes.find(f"{NODES}/{name}")

@@ -19,7 +19,7 @@ class Turn(Generic[T]):
         self._begun = begun
 
     def begin(self) -> int:
-        """Close the turn to further callers, and tell how many there are. Work that looks does so after it."""
+        """Close the turn to further callers, and tell how many there are. Work looks at things after it."""
         self._begun(self)
         return self.callers
 
