@@ -1,6 +1,7 @@
 """What each fault gets where the site says nothing."""
 
 import re
+from datetime import timedelta
 
 import pytest
 from policy.factories import SMALLEST, fault
@@ -8,6 +9,7 @@ from policy.factories import SMALLEST, fault
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.policy import catalogue
+from gpu_runbooks.workflows.policy.answers import counts_repeats
 from gpu_runbooks.workflows.policy.built_in import built_in_answer
 from gpu_runbooks.workflows.policy.built_in_rules import fault_of, is_built_in, other_names
 from gpu_runbooks.workflows.policy.condition_reasons import known_reasons
@@ -302,6 +304,19 @@ def test_site_rule_decides_about_repeats_too():
     thrice = load_policy(text + ", repeats: {times: 3, within: 1h, ladder: replace}}\n")
     assert (treatment_of(thrice, often).rule, treatment_of(thrice, often).ladder) == ("ours", "replace")
     assert treatment_of(thrice, often.model_copy(update={"before": 1})).application
+
+
+def test_what_is_counted():
+    first = fault(FaultSource.XID, "13", entity=GPU)
+    built_in = counts_repeats(POLICY, first)
+    assert built_in is not None
+    assert (built_in.by, built_in.within) == ("place", timedelta(hours=24))
+    assert counts_repeats(POLICY, fault(FaultSource.XID, "79", entity=GPU)) is None
+    text = f"{SMALLEST}faults:\n- {{name: ours, match: {{source: xid, code: 13}}, application: true"
+    assert counts_repeats(load_policy(text + "}\n"), first) is None
+    ours = counts_repeats(load_policy(text + ", repeats: {within: 1h, ladder: reset}}\n"), first)
+    assert ours is not None
+    assert (ours.by, ours.within) == ("gpu", timedelta(hours=1))
 
 
 ALL_CODES = [

@@ -116,7 +116,7 @@ def test_broken_rule_for_repeats_is_refused(row, error):
 def test_rules_for_repeats():
     rule = repeat_rule(FaultSource.XID, " 13.0")
     assert rule is not None
-    assert (rule.by, rule.times, rule.window.total_seconds(), rule.rule) == (
+    assert (rule.by, rule.times, rule.within.total_seconds(), rule.rule) == (
         "place",
         2,
         86400,

@@ -12,10 +12,11 @@ from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.workflows.policy.built_in import LADDER_OF, Answer, built_in_answer
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
 from gpu_runbooks.workflows.policy.condition_reasons import Meaning, meanings
-from gpu_runbooks.workflows.policy.faults import FaultRule, canonical_code
+from gpu_runbooks.workflows.policy.faults import FaultRule, Recurrence, canonical_code
 from gpu_runbooks.workflows.policy.ladders import NO_TOUCH, Ladder, leaves_node
 from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses, condition_of
 from gpu_runbooks.workflows.policy.policy import Policy
+from gpu_runbooks.workflows.policy.repeats import RepeatRule, repeat_rule
 from gpu_runbooks.workflows.policy.rows import FirstRung
 from gpu_runbooks.workflows.severity import REPAIRS
 
@@ -25,15 +26,24 @@ def answer_to(policy: Policy, fault: Fault) -> Answer:
     return _site_answer(policy, fault) or _by_reason(policy, fault) or built_in_answer(fault)
 
 
-def _site_answer(policy: Policy, fault: Fault) -> Answer | None:
+def counts_repeats(policy: Policy, fault: Fault) -> Recurrence | RepeatRule | None:
+    """Where and within which time earlier faults count for `Fault.before`; None where they say nothing."""
+    rule = _site_rule(policy, fault)
+    return repeat_rule(fault.source, fault.code) if rule is None else rule.repeats
+
+
+def _site_rule(policy: Policy, fault: Fault) -> FaultRule | None:
     try:
         code = canonical_code(fault.source, fault.code)
     except UnreadableXidError:
         return None
-    for rule in policy.rules_by_code.get((fault.source, code), ()):
-        if rule.match.fits(fault, built_in_statuses(code)):
-            return _of_rule(rule, fault)
-    return None
+    rules = policy.rules_by_code.get((fault.source, code), ())
+    return next((rule for rule in rules if rule.match.fits(fault, built_in_statuses(code))), None)
+
+
+def _site_answer(policy: Policy, fault: Fault) -> Answer | None:
+    rule = _site_rule(policy, fault)
+    return None if rule is None else _of_rule(rule, fault)
 
 
 def _of_rule(rule: FaultRule, fault: Fault) -> Answer:

@@ -28,7 +28,7 @@ class RepeatRule(Row):
     hours: Annotated[int, Field(ge=1)]
 
     @property
-    def window(self) -> timedelta:
+    def within(self) -> timedelta:
         """How far back faults count."""
         return timedelta(hours=self.hours)
 
