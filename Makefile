@@ -45,6 +45,10 @@ demo: binaries ## Show five faults repaired on real parts; KEEP=1 leaves everyth
 bench-drain: binaries ## Measure our drain against kubectl's (4 minutes); JSON=FILE writes the figures as well
 	@python -m testbed bench-drain $(if $(JSON),--json '$(JSON)')
 
+.PHONY: fuzz
+fuzz: setup ## Feed a million mutated lines to the parser of the kernel log (minutes); SEED=N makes others
+	@python -m testbed.fuzz_kernel_log $(if $(SEED),--seed '$(SEED)')
+
 .PHONY: testbed-up
 testbed-up: binaries ## Start the testbed and leave it running
 	@python -m testbed up

@@ -16,7 +16,7 @@ from gpu_runbooks.activities.kernel_log.lines import read_line
 from gpu_runbooks.activities.kernel_log.marker import PREFIX, read_marker
 from gpu_runbooks.activities.kernel_log.network import read_network
 from gpu_runbooks.activities.kernel_log.record import Record
-from gpu_runbooks.activities.kernel_log.relevance import is_relevant
+from gpu_runbooks.activities.kernel_log.relevance import is_relevant_line, is_relevant_text
 from gpu_runbooks.activities.kernel_log.repeats import MOST_DEVICES, Recent, Told
 from gpu_runbooks.activities.kernel_log.window import Completeness, Moment, Window
 from gpu_runbooks.activities.kernel_log.xid import read_xid
@@ -29,6 +29,10 @@ LOST_AGAIN = 60.0
 
 JOIN_LINES = 8
 """As many lines, where these have no times."""
+
+
+JOURNAL = b"systemd-journald"
+"""Writer of notes about records of the kernel that it missed."""
 
 
 class Parser:
@@ -74,12 +78,9 @@ class Parser:
         """The events that a line completes. Several lines at once are read one after the other."""
         if isinstance(line, str):
             line = line.encode("utf-8", "backslashreplace")
-        if b"\n" not in line:
+        if line.find(b"\n") < 0:
             return self._feed(line)
-        events: list[Event] = []
-        for each in line.split(b"\n"):
-            events.extend(self._feed(each))
-        return tuple(events)
+        return tuple(event for each in line.split(b"\n") for event in self._feed(each))
 
     def _feed(self, line: bytes) -> tuple[Event, ...]:
         self._line += 1
@@ -89,19 +90,26 @@ class Parser:
         if header:
             self._in_kmsg = True
             self._completeness.follow(int(header[2]))
-        if not is_relevant(line):
-            return ()
-        if header:
+            if not is_relevant_text(line, header.end()):
+                return ()
+            if line.startswith(JOURNAL, header.end()):
+                self._completeness.raw_line(line)
             record: Record | None = read_kmsg(header, line)
-        elif line[:1] in {b" ", b"\t"} and self._in_kmsg:
-            return ()  # about the record above
         else:
-            self._in_kmsg = False
-            line = line.rstrip(b"\r")
-            record = read_entry(line) if line.startswith(b"{") else read_line(line, self._near)
-        if b"journald" in line:
-            self._completeness.raw_line(line)
+            record = self._read_line(line)
         return () if record is None else self._read(record)
+
+    def _read_line(self, line: bytes) -> Record | None:
+        if not is_relevant_line(line):
+            return None
+        if line[:1] in {b" ", b"\t"} and self._in_kmsg:
+            return None  # about the record above
+        self._in_kmsg = False
+        line = line.rstrip(b"\r")
+        record = read_entry(line) if line.startswith(b"{") else read_line(line, self._near)
+        if JOURNAL in line:
+            self._completeness.raw_line(line)
+        return record
 
     def _read(self, record: Record) -> tuple[Event, ...]:
         if record.boot_id and record.boot_id != self._boot_id:

@@ -1,5 +1,6 @@
 """What tells a repeat from news, within bounds: a forged log may name any number of things."""
 
+from collections import OrderedDict
 from collections.abc import Hashable
 
 from gpu_runbooks.activities.kernel_log.window import Moment
@@ -15,7 +16,7 @@ class Told:
     """Records of which an event was told, or that belong to such a one."""
 
     def __init__(self) -> None:
-        self._records: dict[Hashable, None] = {}
+        self._records: OrderedDict[Hashable, None] = OrderedDict()
 
     def __contains__(self, record: Hashable) -> bool:
         return record in self._records
@@ -23,7 +24,7 @@ class Told:
     def add(self, record: Hashable) -> None:
         self._records[record] = None
         if len(self._records) > MOST_REMEMBERED:
-            del self._records[next(iter(self._records))]
+            self._records.popitem(last=False)
 
 
 class Recent:
@@ -31,7 +32,7 @@ class Recent:
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._moments: dict[Hashable, Moment] = {}
+        self._moments: OrderedDict[Hashable, Moment] = OrderedDict()
 
     def again(self, thing: Hashable, moment: Moment) -> bool:
         """Whether it was seen within the time before; if not, it is now."""
@@ -44,7 +45,7 @@ class Recent:
     def put(self, thing: Hashable, moment: Moment) -> None:
         self._moments[thing] = moment
         if len(self._moments) > MOST_DEVICES:
-            del self._moments[next(iter(self._moments))]
+            self._moments.popitem(last=False)
 
     def clear(self) -> None:
         self._moments.clear()

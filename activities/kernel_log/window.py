@@ -63,7 +63,7 @@ class Completeness:
     """Follows a log, and notes what it lacks."""
 
     def __init__(self) -> None:
-        self._newest: int | None = None
+        self._expected: int | None = None
         self._driver_line: Moment | None = None
         self._note: tuple[Moment, str] | None = None
         self._reasons: dict[str, None] = {}
@@ -76,15 +76,17 @@ class Completeness:
         self._reasons.clear()
 
     def begin_boot(self) -> None:
-        self._newest = self._driver_line = self._note = None
+        self._expected = self._driver_line = self._note = None
 
     def follow(self, sequence: int) -> None:
         """A record of this number was read. A lower one is read again, by a reader that began anew."""
-        newest = self._newest
-        if newest is None or sequence > newest:
-            if newest is not None and sequence > newest + 1:
-                self._lack(f"records {newest + 1} to {sequence - 1} are missing")
-            self._newest = sequence
+        expected = self._expected
+        if sequence == expected:
+            self._expected = sequence + 1
+        elif expected is None or sequence > expected:
+            if expected is not None:
+                self._lack(f"records {expected} to {sequence - 1} are missing")
+            self._expected = sequence + 1
 
     def driver_line(self, moment: Moment) -> None:
         """A line of the GPU's drivers was read, next to which a general note of suppressed lines counts."""
