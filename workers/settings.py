@@ -5,7 +5,9 @@ read by their client libraries under their own names; ours start with `GPU_RUNBO
 """
 
 from pathlib import Path
+from typing import Annotated
 
+from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -47,7 +49,7 @@ class Settings(BaseSettings):
     """URL of the SQS queue in which EventBridge lays the events of EC2 and AWS Health (intake only). Empty:
     the intake has no such source."""
 
-    event_account: str = ""
+    event_account: Annotated[str, Field(pattern="^([0-9]{12})?$")] = ""
     """AWS account of the nodes, twelve digits: events about another one are ignored. Empty: the account is
     not compared."""
 

@@ -1,7 +1,9 @@
 """What is read from an event of EC2 or AWS Health, and what is not."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from intake.aws_messages import ACCOUNT, REGION, envelope, health, in_sns, inter
 
 from gpu_runbooks.activities.aws.scheduled_events import CODE_OF_HEALTH
 from gpu_runbooks.activities.model.fault import Entity, FaultSource
+from gpu_runbooks.workers.intake.aws_events import LAST_RECEIPT
 from gpu_runbooks.workers.intake.eventbridge import (
     NOTICES,
     Event,
@@ -241,6 +244,31 @@ def test_what_cannot_be_read_is_refused_in_few_words(body: str) -> None:
         read_event(body)
     assert len(str(refused.value)) < 500
     assert str(refused.value).isprintable()
+
+
+class TestPage:
+    """docs/aws-events.md says what is true."""
+
+    PAGE = (Path(__file__).parents[2] / "docs" / "aws-events.md").read_text()
+
+    def test_it_names_each_code(self) -> None:
+        codes = {*CODE_OF_HEALTH.values(), *NOTICES.values()}
+        assert {code for code in codes if f"`{code}`" not in self.PAGE} == set()
+        assert {notice for notice in NOTICES if notice not in self.PAGE} == set()
+
+    def test_its_message_is_understood(self) -> None:
+        (body,) = re.findall(r"--message-body '(.*?)'", self.PAGE, re.DOTALL)
+        event = read_event(body.replace("REGION", REGION))
+        assert (event.code, event.instances) == ("instance-retirement", (I1,))
+
+    def test_its_settings_of_the_queue_can_be_read(self) -> None:
+        queue, pattern = (
+            json.loads(block) for block in re.findall(r"```json\n(.*?)```", self.PAGE, re.DOTALL)
+        )
+        (statement,) = json.loads(queue["Policy"])["Statement"]
+        assert statement["Condition"]["ArnEquals"]
+        assert json.loads(queue["RedrivePolicy"])["maxReceiveCount"] < LAST_RECEIPT
+        assert {"AWS Health Event", *NOTICES} >= set(pattern["detail-type"])
 
 
 ANY = st.recursive(
