@@ -1,4 +1,4 @@
-"""The command `gpu-runbooks`: a subcommand per role, a check of the policy file, a report on hardware."""
+"""The command `gpu-runbooks`: a subcommand per role, the commands about policy, a report on hardware."""
 
 import argparse
 import asyncio
@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
+from typing import NoReturn
 
 from pydantic import TypeAdapter, ValidationError
 
+from gpu_runbooks.workers.policy import arguments as policy_arguments
+from gpu_runbooks.workers.printable import printable_lines
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.policy.fields import Duration
 
@@ -26,15 +28,25 @@ ROLES = {
 """Module and purpose of each role. Imported when asked for: an agent needs neither boto3 nor Temporal."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run a role until SIGTERM or SIGINT; exits with 1 and a reason where it cannot run."""
-    asked = _parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    try:
-        if asked.command == "check-policy":
-            from gpu_runbooks.workers.policy.check import check_policy  # noqa: PLC0415 - no role needs it
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong without passing on what would steer a terminal, and exits with 1: 2 is an answer."""
 
-            sys.stdout.write(check_policy(asked.file) + "\n")
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"{self.format_usage()}{self.prog}: {printable_lines(message)}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a role until SIGTERM or SIGINT, or a command; exits with 1 and a reason where it cannot run."""
+    asked = _parser().parse_args(arguments)
+    status = 0
+    # A command says itself what matters; its libraries would say it a second time.
+    level = logging.ERROR if asked.command == "policy" else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    try:
+        if asked.command == "policy":
+            from gpu_runbooks.workers.policy import commands  # noqa: PLC0415 - no role needs them
+
+            status = commands.run(asked)
         elif asked.command == "lemons":
             asyncio.run(_lemons(asked.since, as_json=asked.json))
         else:
@@ -42,20 +54,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         _exit(130)
     except (ValueError, OSError, RuntimeError) as error:
-        sys.stderr.write(f"gpu-runbooks {asked.command}: {error}\n")
+        sys.stderr.write(printable_lines(f"gpu-runbooks {' '.join(_words(asked))}: {error}") + "\n")
         _exit(1)
-    _exit(0)
+    _exit(status)
+
+
+def _words(asked: argparse.Namespace) -> list[str]:
+    return [asked.command, asked.policy_command] if asked.command == "policy" else [asked.command]
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpu-runbooks", description="Durable runbooks for GPU nodes")
+    parser = Parser(prog="gpu-runbooks", description="Durable runbooks for GPU nodes")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for role, (_, purpose) in ROLES.items():
         commands.add_parser(role, help=purpose)
-    check = commands.add_parser(
-        "check-policy", help="check a policy file and say which pools and ladders it has"
-    )
-    check.add_argument("file", type=Path)
+    policy = commands.add_parser("policy", help="check, explain and compare policy files, before one acts")
+    policy_arguments.add_to(policy, _duration)
     lemons = commands.add_parser("lemons", help="list the hardware that incidents repaired, most often first")
     lemons.add_argument(
         "--since", type=_duration, default="30d", help="how far back, such as 36h or 90d (default: 30d)"
@@ -76,8 +90,8 @@ async def _run(module: str, settings: Settings) -> None:
 def _duration(text: str) -> timedelta:
     try:
         return TypeAdapter(Duration).validate_python(text)
-    except ValidationError:
-        message = f"write a duration with units, such as 36h or 30d; not {text!r}"
+    except (ValidationError, OverflowError):
+        message = f"write a duration with units, such as 36h or 30d; not {text[:80]!a}"
         raise argparse.ArgumentTypeError(message) from None
 
 

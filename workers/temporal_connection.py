@@ -1,6 +1,7 @@
 """The connection to Temporal, and the worker that every role runs."""
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 GRACE = timedelta(seconds=20)
@@ -24,6 +26,19 @@ async def connect(*, lazy: bool = False) -> Client:
     if "target_host" not in settings:
         raise ValueError("no Temporal server is configured: set TEMPORAL_ADDRESS, for example 127.0.0.1:7233")
     return await Client.connect(**settings, data_converter=pydantic_data_converter, lazy=lazy)
+
+
+def unanswered(client: Client, error: RPCError | RuntimeError) -> str:
+    """Why Temporal did not answer a command, and what to look at."""
+    where = f"Temporal at {client.service_client.config.target_host}, namespace {client.namespace}"
+    if not isinstance(error, RPCError):
+        return f"{where}, cannot be reached: {error}. Is TEMPORAL_ADDRESS right, and does the server run?"
+    if unknown := re.search(r"\bRunbook[A-Z]\w*", error.message):
+        return (
+            f"{where}, has no search attribute {unknown[0]}: no controller of gpu-runbooks has run there. "
+            "Is TEMPORAL_NAMESPACE right?"
+        )
+    return f"{where}, refused ({error.status.name}): {error.message}"
 
 
 async def run_worker(

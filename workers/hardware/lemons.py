@@ -12,6 +12,7 @@ from gpu_runbooks.activities.history.ledger import RecordedRun
 from gpu_runbooks.activities.history.recorded_repairs import is_hardware_name
 from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.workers.printable import printable
 
 CONTINUED = "continued_as_new"
 
@@ -99,7 +100,7 @@ def _lemon(repairs: list[PastRepair], outcomes: dict[tuple[str, str], str]) -> L
         gpus=tuple(name for name in names if _kind(name) == "gpu"),
         serials=tuple(name.partition(":")[2] for name in names if _kind(name) == "serial"),
         boards=tuple(name.partition(":")[2] for name in names if _kind(name) == "board"),
-        nodes=tuple(dict.fromkeys(_printable(repair.incident.rpartition("/")[2]) for repair in repairs)),
+        nodes=tuple(dict.fromkeys(printable(repair.incident.rpartition("/")[2]) for repair in repairs)),
         incidents=len({(repair.incident, repair.run_id) for repair in repairs}),
         resets=done[RungName.RESET_GPU],
         reboots=done[RungName.REBOOT],
@@ -108,8 +109,8 @@ def _lemon(repairs: list[PastRepair], outcomes: dict[tuple[str, str], str]) -> L
         resets_of_gpus=dict(Counter(gpu for repair in repairs if (gpu := _gpu_alone(repair))).most_common()),
         last=last.ended,
         last_rung=last.rung,
-        last_incident=_printable(last.incident),
-        outcome=_printable(outcomes[last.incident, last.run_id]),
+        last_incident=printable(last.incident),
+        outcome=printable(outcomes[last.incident, last.run_id]),
     )
 
 
@@ -125,8 +126,3 @@ def _kind(name: str) -> str:
         return "gpu"
     kind = name.partition(":")[0]
     return kind if kind in {"serial", "board"} else "instance"
-
-
-def _printable(text: str) -> str:
-    """Without what would steer a terminal: anyone may have written it."""
-    return "".join(each if each.isprintable() else "?" for each in text)[:200]

@@ -1,9 +1,6 @@
 """`gpu-runbooks lemons`: which machines and GPUs were repaired how often, from Temporal's list."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
@@ -11,12 +8,12 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from gpu_runbooks.activities.history.ledger import RecordedRun, recorded_runs, retention
 from gpu_runbooks.workers.hardware.lemons import Lemon, lemons
-from gpu_runbooks.workers.temporal_connection import connect
+from gpu_runbooks.workers.temporal_connection import connect, unanswered
+from gpu_runbooks.workers.terminal import progress
 from gpu_runbooks.workflows.ledger import window_in_words
 
 LONGEST_NAME = 40
@@ -25,22 +22,19 @@ LONGEST_NAME = 40
 NARROWEST = 110
 """Columns of a terminal that shows the table whole; a narrower one gets lines, as a file does."""
 
-QUIET = 3.0
-"""Seconds without a word."""
-
 
 async def report(since: timedelta, *, as_json: bool, out: Console, err: Console) -> None:
     """Print the report. Raises `RuntimeError` and `ValueError` where Temporal cannot be asked."""
     start = datetime.now(UTC) - since
     runs: list[RecordedRun] = []
-    async with _progress(err, lambda: f"reading incidents from Temporal, {len(runs)} runs so far"):
+    async with progress(err, lambda: f"reading incidents from Temporal, {len(runs)} runs so far"):
         client = await connect(lazy=True)
         try:
             kept = await retention(client)
             async for run in recorded_runs(client, start):
                 runs.append(run)  # noqa: PERF401 - the progress counts them
         except (RPCError, RuntimeError) as error:
-            raise RuntimeError(_unanswered(client, error)) from error
+            raise RuntimeError(unanswered(client, error)) from error
     found = lemons(runs, start)
     known_since = max(start, datetime.now(UTC) - kept)
     if as_json:
@@ -69,41 +63,6 @@ async def report(since: timedelta, *, as_json: bool, out: Console, err: Console)
         err.print(
             f"The memos of {unread} runs cannot be read: their repairs are not in this list.", highlight=False
         )
-
-
-def _unanswered(client: Client, error: RPCError | RuntimeError) -> str:
-    where = f"Temporal at {client.service_client.config.target_host}, namespace {client.namespace}"
-    if not isinstance(error, RPCError):
-        return f"{where}, cannot be reached: {error}. Is TEMPORAL_ADDRESS right, and does the server run?"
-    if "RunbookHardware" in error.message:
-        return (
-            f"{where}, has no search attribute RunbookHardware: no controller of gpu-runbooks has run there. "
-            "Is TEMPORAL_NAMESPACE right?"
-        )
-    return f"{where}, refused ({error.status.name}): {error.message}"
-
-
-@asynccontextmanager
-async def _progress(console: Console, text: Callable[[], str]) -> AsyncIterator[None]:
-    """Say what takes so long, once it does."""
-
-    async def show() -> None:
-        await asyncio.sleep(QUIET)
-        if not console.is_terminal:
-            console.print(f"{text()} ...", markup=False, soft_wrap=True)
-            return
-        with console.status(text()) as status:
-            while True:
-                await asyncio.sleep(0.5)
-                status.update(text())
-
-    showing = asyncio.create_task(show())
-    try:
-        yield
-    finally:
-        showing.cancel()
-        with suppress(asyncio.CancelledError):
-            await showing
 
 
 def _table(found: list[Lemon], since: timedelta) -> Table:

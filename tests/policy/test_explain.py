@@ -1,0 +1,305 @@
+"""What `policy explain` says: the notation of a fault, and what would happen now by what was seen."""
+
+import asyncio
+import io
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from policy.factories import P5, SMALLEST, node
+from rich.console import Console
+
+from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.activities.model.node import BlockMarker, NodeObservation
+from gpu_runbooks.activities.model.slot import SlotRequest
+from gpu_runbooks.workers.policy.explain import Question, answer
+from gpu_runbooks.workers.policy.explanation import OpenIncident, Seen, Verdict, explain
+from gpu_runbooks.workers.policy.fault_notation import NotationError, in_notation, read_fault, read_node_name
+from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.slots import Slots
+
+NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)  # a Monday
+
+
+@pytest.mark.parametrize(
+    ("written", "fields"),
+    [
+        ("xid:79", {"source": FaultSource.XID, "code": "79", "grade": ""}),
+        ("xid:145/nonfatal", {"code": "145", "grade": "nonfatal"}),
+        ("sxid:20034/fatal", {"source": FaultSource.SXID, "code": "20034", "grade": "fatal"}),
+        (
+            "condition:AcceleratedHardwareReady=False/NvidiaXID79Error",
+            {"code": "AcceleratedHardwareReady", "status": "False", "reason": "NvidiaXID79Error"},
+        ),
+        ("condition:gpu-runbooks.dev/GPUHealthy=False", {"code": "gpu-runbooks.dev/GPUHealthy"}),
+        ("condition:Ready", {"source": FaultSource.CONDITION, "code": "Ready", "status": ""}),
+        ('condition:XidCriticalError=True/{"31":true}', {"reason": '{"31":true}'}),
+        ("dcgm:80", {"source": FaultSource.DCGM, "code": "80"}),
+        ("alert:GpuFellOff", {"source": FaultSource.ALERT, "code": "GpuFellOff"}),
+        ("aws:instance-retirement", {"source": FaultSource.AWS, "code": "instance-retirement"}),
+        ("recovery:2", {"source": FaultSource.NVML, "recovery_action": 2}),
+        ("manual", {"source": FaultSource.MANUAL, "code": "manual"}),
+    ],
+)
+def test_a_notation_is_a_fault_and_back(written, fields):
+    fault = read_fault(written, NOW)
+    assert {name: getattr(fault, name) for name in fields} == fields
+    assert in_notation(fault) == written
+
+
+def test_fields_beside_the_notation_count():
+    said = {"status": "Unknown", "reason": "NodeStatusUnknown"}
+    assert (
+        in_notation(read_fault("condition:Ready", NOW, said)) == "condition:Ready=Unknown/NodeStatusUnknown"
+    )
+    fault = read_fault("xid:13", NOW, {"place": "GPC 2 TPC 1", "before": 1, "recovery_action": 1})
+    assert (fault.place, fault.before, fault.recovery_action) == ("GPC 2 TPC 1", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", {}),
+        ("79", {}),
+        ("xid", {}),
+        ("xid:", {}),
+        ("xid:79,95", {}),
+        ("xid:../../etc/passwd", {}),
+        ("xid:79/../x", {}),
+        ("alert:../x", {}),
+        ("alert:--help", {}),
+        ("alert:{{ 7*7 }}", {}),
+        ("alert:${HOME}", {}),
+        ("alert:$(id)", {}),
+        ("alert:%s", {}),
+        ("alert:[red]x", {}),
+        ("alert:x\x1b[2J", {}),
+        ("alert:x\u202ey", {}),
+        ("alert:x\ny", {}),
+        ("alert:" + "x" * 5000, {}),
+        ("--fault:79", {}),
+        ("dcgm:80/fatal", {}),
+        ("condition:Ready=Bad", {}),
+        ("condition:Ready=False/", {}),
+        ("condition:../Ready=False", {}),
+        ("condition:Ready=False/{{x}}", {}),
+        ("condition:Ready=False/a/b", {}),
+        ("recovery:-1", {}),
+        ("recovery:two", {}),
+        ("xid:79", {"status": "False"}),
+        ("xid:79", {"reason": "Because"}),
+        ("xid:79", {"place": "../x"}),
+        ("condition:Ready", {"status": "\x1b[2J"}),
+        ("condition:Ready", {"status": "False", "reason": "-x\x07"}),
+        ("condition:Ready=False", {"status": "True"}),
+    ],
+)
+def test_what_names_no_fault_is_refused_with_advice_and_shown_inert(written, said):
+    with pytest.raises(NotationError) as error:
+        read_fault(written, NOW, said)
+    told = str(error.value)
+    assert told.isascii()
+    assert told.isprintable()
+    assert len(told) < 400
+    assert any(word in told for word in ("write", "only"))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x", "a/b", "-x", "--help", "{{x}}", "a\x1b[2J", "A", "a..b", "a b", "a" * 254, "a\n"]
+)
+def test_what_no_node_can_be_named_is_refused(name):
+    with pytest.raises(NotationError, match="kubectl get nodes") as error:
+        read_node_name(name)
+    assert str(error.value).isprintable()
+
+
+def seen(labels=None, **changes):
+    identity = changes.pop("identity", node())
+    return Seen(identity, P5 if labels is None else labels, asked_temporal=True, **changes)
+
+
+def explained(written="xid:119", policy=SMALLEST, at=NOW, **changes):
+    return explain(load_policy(policy), read_fault(written, at), seen(**changes), at)
+
+
+def slots(held, waiting=()):
+    def request(number, severity=0):
+        return SlotRequest(incident=f"node/test/n{number}", run_id="r", node=f"n{number}", severity=severity)
+
+    return Slots(
+        cluster="test",
+        pool="p5",
+        limit=3,
+        complete=True,
+        holders=[request(number) for number in range(held)],
+        waiters=[request(10 + number, severity) for number, severity in enumerate(waiting)],
+    )
+
+
+OBSERVED = SMALLEST.replace("mode: enforce", "mode: observe")
+IN_TWO = SMALLEST.replace(
+    "validation:", "- {name: search, selector: {team: search}, budget: {max_unavailable: 1}}\nvalidation:"
+)
+OPEN = OpenIncident("node/test/gpu-a1", "run-1", "draining", "xid:79", "xid-79", "replace", "may it?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "sentence"),
+    [
+        ({"labels": {"team": "x"}}, Verdict.REFUSED, "node gpu-a1 is in no pool of the policy"),
+        (
+            {"policy": IN_TWO, "labels": P5 | {"team": "search"}},
+            Verdict.REFUSED,
+            "is in several pools (p5, search)",
+        ),
+        (
+            {"identity": node("x9.large")},
+            Verdict.REFUSED,
+            "the hardware of instance type x9.large is not known",
+        ),
+        (
+            {"incident": OPEN},
+            Verdict.JOINS,
+            "join the open incident node/test/gpu-a1 (run run-1, of xid:79, in",
+        ),
+        ({"incident": OPEN}, Verdict.JOINS, "It waits for a person: may it?"),
+        ({"policy": OBSERVED}, Verdict.OBSERVED, "ladder reset (block, drain, reset_gpu"),
+        ({"written": "condition:Ready=Unknown"}, Verdict.TOLERATED, "before 2026-03-02 10:30:00 UTC"),
+        (
+            {"slots": slots(0)},
+            Verdict.BEGINS,
+            "0 of 3 slots of pool p5 are used, 0 incidents wait: a slot is free",
+        ),
+        ({"slots": slots(3)}, Verdict.QUEUED, "it would be the next to get one"),
+        (
+            {"slots": slots(3, waiting=(100, 0))},
+            Verdict.QUEUED,
+            "would queue behind 1, the most severe first",
+        ),
+        ({}, Verdict.BEGINS, "has no budget workflow yet"),
+        ({}, Verdict.BEGINS, "The first act would be block."),
+        ({"written": "xid:0"}, Verdict.LEFT_ALONE, "touches nothing"),
+        ({"written": "xid:31"}, Verdict.BEGINS, "The first act would be notify_owner."),
+    ],
+)
+def test_what_would_happen_now(changes, verdict, sentence):
+    said = explained(**changes)
+    assert said.verdict == verdict
+    assert sentence in " ".join(said.now)
+
+
+CAREFUL = SMALLEST.replace(
+    "  budget: {max_unavailable: 3}",
+    """\
+  budget: {max_unavailable: 3}
+  owners: team search
+  windows: [{days: [sat], begins: "22:00", lasts: 4h}]
+repair: {replace: ask}
+ladders:
+  careful:
+  - {rung: block}
+  - {rung: drain}
+  - {rung: reboot, approval: true}
+  - {rung: replace, mode: observe}
+  - {rung: validate}
+  - {rung: return}
+faults:
+- {name: gsp, match: {source: xid, code: 119}, ladder: careful}""",
+)
+
+
+def test_windows_approvals_and_observed_rungs_say_when_and_whom():
+    said = explained(policy=CAREFUL)
+    assert (said.rule, said.rule_of, said.ladder, said.owners) == ("gsp", "site", "careful", "team search")
+    told = " ".join(said.now)
+    assert "drain waits until 2026-03-07 22:00:00 UTC" in told
+    assert "Before reboot it asks team search for approval." in told
+    assert "replace is observed only: it tells team search" in told
+    assert "Before replace it asks team search, as repair.replace says." in told
+    in_window = explained(policy=CAREFUL, at=datetime(2026, 3, 7, 23, tzinfo=UTC))
+    assert "windows" not in " ".join(in_window.now)
+
+
+def test_the_node_as_it_is_now_is_told():
+    marker = BlockMarker(
+        incident="node/test/gpu-a1",
+        run_id="r",
+        reasons=("x",),
+        since=NOW - timedelta(days=1),
+        was_unschedulable=False,
+    )
+    blocked = NodeObservation(identity=node(), ready="Unknown", blocked=True, marker=marker, karpenter=True)
+    told = " ".join(explained(node=blocked).now)
+    assert "Our block stands on the node since 2026-03-01 10:00:00 UTC" in told
+    assert "not Ready (Unknown)" in told
+    assert "deleting its NodeClaim" in told
+    held = blocked.model_copy(update={"marker": marker.model_copy(update={"held": True})})
+    assert explained(node=held).verdict == Verdict.HELD
+    cordoned = explained(node=NodeObservation(identity=node(), ready="True"), cordoned=True)
+    assert "Somebody has cordoned the node" in " ".join(cordoned.now)
+
+
+def test_without_the_node_the_rest_is_explained():
+    unknown = replace(seen(), labels=None, asked_temporal=False)
+    said = explain(load_policy(SMALLEST), read_fault("xid:79", NOW), unknown, NOW)
+    assert (said.verdict, said.rule, said.pool) == (Verdict.UNKNOWN, "xid-79", "")
+    assert "give --labels" in said.now[0]
+
+
+@pytest.fixture
+def ask(tmp_path):
+    file = tmp_path / "policy.yaml"
+    file.write_text(CAREFUL)
+
+    async def run(*, as_json=False, terminal=False, **changes):
+        question = Question(
+            **{
+                "node": "gpu-a1",
+                "fault": "xid:119",
+                "policy": file,
+                "cluster": "test",
+                "said": {},
+                "labels": P5,
+                "instance_type": "p5.48xlarge",
+                "offline": True,
+            }
+            | changes
+        )
+        out = Console(file=io.StringIO(), width=120, force_terminal=terminal, no_color=True)
+        await answer(question, as_json=as_json, out=out, err=Console(file=io.StringIO()))
+        return out.file.getvalue()
+
+    return run
+
+
+async def test_text_and_json_say_rule_ladder_and_what_follows(ask):
+    lines = (await ask()).splitlines()
+    assert lines[0] == "fault xid:119 on node gpu-a1"
+    assert "rule gsp (site)" in lines
+    assert "  3. reboot: timeout 20m, asks for approval" in lines
+    assert "now: begins" in lines
+    table = await ask(terminal=True)
+    assert "asked for" in table
+    said = json.loads(await ask(as_json=True))
+    assert (said["rule"], said["verdict"], said["pool"]) == ("gsp", "begins", "p5")
+    assert said["rungs"][2] == {
+        "name": "reboot",
+        "wait": 0.0,
+        "attempts": 1,
+        "timeout": 1200.0,
+        "approval": True,
+        "observe": False,
+    }
+
+
+async def test_what_cannot_be_reached_is_said_and_the_rest_explained(ask, monkeypatch, tmp_path):
+    config = tmp_path / "kubeconfig"
+    config.write_text("{}")
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    told = await asyncio.wait_for(ask(offline=False), 60)
+    assert "now: begins" in told
+    assert "not seen: node gpu-a1: " in told
+    assert "not seen: incidents and budget: Temporal at 127.0.0.1:1" in told
+    assert "could not be asked" in told
