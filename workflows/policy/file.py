@@ -11,7 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gpu_runbooks.workflows.policy.drain import DrainRule, Pods, WorkloadPods
+from gpu_runbooks.workflows.policy.drain import MOST_ENTRIES, DrainRule, Pods, WorkloadPods
 from gpu_runbooks.workflows.policy.drain_rules import drain_contradictions
 from gpu_runbooks.workflows.policy.fault_rules import fault_contradictions
 from gpu_runbooks.workflows.policy.faults import FaultRule
@@ -20,7 +20,7 @@ from gpu_runbooks.workflows.policy.hardware_rules import hardware_contradictions
 from gpu_runbooks.workflows.policy.ladders import Ladder
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.pool_rules import pool_contradictions
-from gpu_runbooks.workflows.policy.pools import Pool
+from gpu_runbooks.workflows.policy.pools import MOST_POOLS, Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.repair_rules import repair_contradictions
 from gpu_runbooks.workflows.policy.rules import Contradiction, ladder_contradictions
@@ -171,7 +171,7 @@ def _present(kind: Any) -> Any:
 
 def _contradictions(content: Any) -> list[Contradiction]:
     """Contradictions among the parts of the file that can be read by themselves."""
-    pools, faults = (_entries(content, name) for name in ("pools", "faults"))
+    pools, faults = _entries(content, "pools", MOST_POOLS), _entries(content, "faults")
     ladders, drain = (_section(content, name) for name in ("ladders", "drain"))
     fault_rules = _readable(FaultRule, faults)
     readable_pools, readable_ladders = _readable(Pool, pools), _readable(Ladder, ladders)
@@ -183,9 +183,9 @@ def _contradictions(content: Any) -> list[Contradiction]:
         *fault_contradictions(fault_rules, readable_ladders, ladders),
         *repair_contradictions(repair, readable_pools, readable_ladders),
         *drain_contradictions(
-            _readable(DrainRule, _entries(drain, "rules")),
-            _readable(WorkloadPods, _entries(drain, "workloads")),
-            _readable(Pods, _entries(drain, "essential")),
+            _readable(DrainRule, _entries(drain, "rules", MOST_ENTRIES)),
+            _readable(WorkloadPods, _entries(drain, "workloads", MOST_ENTRIES)),
+            _readable(Pods, _entries(drain, "essential", MOST_ENTRIES)),
             fault_rules,
             {str(rule.get("name")) for rule in faults.values() if isinstance(rule, dict)},
         ),
@@ -197,9 +197,9 @@ def _section(content: Any, name: str) -> dict[str, Any]:
     return dict(islice(section.items(), MOST_COMPARED)) if isinstance(section, dict) else {}
 
 
-def _entries(content: Any, name: str) -> dict[int, Any]:
+def _entries(content: Any, name: str, most: int = MOST_COMPARED) -> dict[int, Any]:
     entries = content.get(name) if isinstance(content, dict) else None
-    return dict(enumerate(entries[:MOST_COMPARED])) if isinstance(entries, list) else {}
+    return dict(enumerate(entries[:most])) if isinstance(entries, list) else {}
 
 
 def _readable(kind: Any, parts: dict[Any, Any]) -> dict[Any, Any]:

@@ -24,7 +24,7 @@ from gpu_runbooks.workflows.policy.fields import Duration, InstanceType, Key, Na
 from gpu_runbooks.workflows.policy.hardware import Hardware
 from gpu_runbooks.workflows.policy.intake import Intake
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, Ladder
-from gpu_runbooks.workflows.policy.pools import Mode, Pool
+from gpu_runbooks.workflows.policy.pools import MOST_POOLS, Mode, Pool
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.tables import built_in_tables
 
@@ -59,7 +59,7 @@ class Policy(Written):
     """`observe` decides and records, `enforce` acts too."""
     intake: Intake = Intake()
     """How signals are taken: labels that name nodes, ages, and what belongs together."""
-    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=200)]
+    pools: Annotated[tuple[Pool, ...], Field(min_length=1, max_length=MOST_POOLS)]
     """Pools of nodes, each with selector and budget; a node outside all of them is never touched."""
     hardware: Annotated[dict[InstanceType, Hardware], Field(max_length=200)] = Field(default={})
     """What a healthy node has, by instance type, such as {p5.48xlarge: {efa_interfaces: 16}}."""

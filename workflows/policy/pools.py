@@ -8,6 +8,9 @@ from gpu_runbooks.workflows.policy.fields import Key, LabelValue, Line, Name, Wr
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.windows import Window
 
+MOST_POOLS = 200
+"""Of a file: each is compared with every other."""
+
 MOST_WINDOWS = 14
 """Of a pool: all of them travel with every fault."""
 
