@@ -114,6 +114,11 @@ def test_digest_follows_them(line):
             "begins: 22:00, lasts: 1h, timezone: /etc/passwd",
             "windows[0].timezone: no time zone has this name",
         ),
+        ("begins: 22:00, lasts: 1h, timezone: localtime", "windows[0].timezone: no time zone has this name"),
+        (
+            "begins: 22:00, lasts: 1h, timezone: stockholm",
+            "windows[0].timezone: no time zone has this name: did",
+        ),
         ("begins: 22:00, lasts: 1h, timezone: ../UTC", "windows[0].timezone: no time zone has this name"),
         ("begins: 22:00, lasts: 1h, timezone: 1", "windows[0].timezone: write text, in quotes where YAML"),
     ],

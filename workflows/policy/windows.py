@@ -17,6 +17,12 @@ DAYS: tuple[Day, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 
 BEGINS = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
 
+OF_THE_MACHINE = {"localtime", "Factory"}
+"""No place's: what they are differs from machine to machine."""
+
+MOST_SLIPS = 3
+"""Letters too many or too few in the name of a time zone that is still guessed."""
+
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(hours=24)
 
 
@@ -29,23 +35,35 @@ def _time_of_day(value: Any) -> time:
 
 
 def _time_zone(value: str) -> str:
-    zones = _zones()
-    if value in zones.values():
+    if not _zones():
+        raise ValueError("this machine has no time zones to look it up in: install its package tzdata")
+    if value in _zones().values():
         return value
-    # People write a city alone, or small letters.
-    likely = zones.get(value.lower()) or next(
-        (zone for key, zone in zones.items() if key.rpartition("/")[2] == value.lower().replace(" ", "_")),
-        None,
-    )
-    close = [zones[key] for key in get_close_matches(value.lower()[:40], zones, n=1)]
-    guess = f"did you mean {likely or close[0]}? " if likely or close else ""
+    likely = _likely(value.lower().replace(" ", "_"))
+    guess = f"did you mean {likely}? " if likely else ""
     raise ValueError(f"no time zone has this name: {guess}Write an IANA name, such as Europe/Stockholm")
+
+
+def _likely(written: str) -> str | None:
+    """The time zone that was probably meant: of a city alone, in small letters, or with a slip in it."""
+    zones = _zones()
+    city = written.rpartition("/")[2]
+    # A whole comparison with each of 600 names, for each window of a large file, would take a minute.
+    near = [
+        zone
+        for zone in zones
+        if zone.rpartition("/")[2][:1] == city[:1] and abs(len(zone) - len(written)) <= MOST_SLIPS
+    ]
+    same_city = (zone for zone in zones if zone.rpartition("/")[2] == city)
+    found = written if written in zones else next(same_city, None)
+    close = get_close_matches(written, near, n=1)
+    return zones[found or close[0]] if found or close else None
 
 
 @cache
 def _zones() -> dict[str, str]:
     """Names of all time zones by their spelling in small letters."""
-    return {zone.lower(): zone for zone in sorted(available_timezones())}
+    return {zone.lower(): zone for zone in sorted(available_timezones() - OF_THE_MACHINE)}
 
 
 class Window(Written):
