@@ -7,6 +7,7 @@ from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.job_recovery import JobRecovery
 from gpu_runbooks.workflows.manual_runbooks import (
     DrainNode,
     RebootNode,
@@ -27,6 +28,7 @@ WORKFLOWS = (
     ReplaceNode,
     ValidateNode,
     ReturnNode,
+    JobRecovery,
     DisruptionBudget,
     UnknownRunbook,
 )

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from gpu_runbooks.activities.model.drain import PodBlocker, PodOverride
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan, RungName
+from gpu_runbooks.activities.model.seen import Seen, seen_of
 from gpu_runbooks.activities.model.wire import Wire
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.incident import Incident
@@ -52,6 +53,8 @@ class Result(Wire):
     acts: tuple[str, ...]
     fingerprints: tuple[str, ...]
     """An alert with one of these that still fires is a repeat, not news."""
+    seen: tuple[Seen, ...] = ()
+    """Faults at GPUs: the same place again may be suspect."""
 
 
 def status(incident: Incident) -> Status:
@@ -90,6 +93,7 @@ def result(incident: Incident, outcome: Outcome, reason: str) -> Result:
             f"{act.rung} {act.attempt}: {'proven' if act.proven else 'not proven'}" for act in incident.acts
         ),
         fingerprints=tuple(incident.fingerprints),
+        seen=tuple(seen for fault in incident.faults if (seen := seen_of(fault))),
     )
 
 

@@ -7,9 +7,11 @@ Record anew only together with `workflow.patched`, or under new names.
 import asyncio
 import json
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 from incident.conftest import dev_server, running_workers
+from incident.jobs import job_report, start_job
 from incident.test_server import start, world
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE
@@ -55,6 +57,11 @@ async def record() -> None:
                 )
                 await handle.result()
                 save(f"by-hand-{runbook}", (await handle.fetch_history()).to_json())
+        world_of_job = world("job")
+        async with running_workers(client, world_of_job):
+            handle = await start_job(client, job_report(["a", "b"], quiet=timedelta(seconds=1)))
+            await handle.result()
+        save("job", (await handle.fetch_history()).to_json())
         budget = client.get_workflow_handle("budget/test/pool-reset")
         save("budget", (await budget.fetch_history()).to_json())
 
