@@ -24,6 +24,7 @@ PODS = 40 * 1024
 KERNEL_LOG = 128 * 1024
 """64 KiB of text, in which JSON writes each quotation mark and line end with two bytes."""
 DCGM = 36 * 1024
+FAULTS = 32 * 1024
 FACTS = 48 * 1024
 
 LONGEST_VALUE = 1024
@@ -48,8 +49,8 @@ def node_part(node: Object) -> Object:
         "annotations": _fitting_map(metadata.get("annotations"), ANNOTATIONS),
         "providerID": _cut(str(spec.get("providerID") or "")),
         "unschedulable": bool(spec.get("unschedulable")),
-        "taints": _fitting_list(objects_in(spec.get("taints")), OTHER_OF_NODE),
-        "conditions": _fitting_list(objects_in(status.get("conditions")), CONDITIONS),
+        "taints": fitting_list(objects_in(spec.get("taints")), OTHER_OF_NODE),
+        "conditions": fitting_list(objects_in(status.get("conditions")), CONDITIONS),
         "capacity": _fitting_map(status.get("capacity"), OTHER_OF_NODE),
         "allocatable": _fitting_map(status.get("allocatable"), OTHER_OF_NODE),
         "nodeInfo": _fitting_map(status.get("nodeInfo"), OTHER_OF_NODE),
@@ -58,12 +59,12 @@ def node_part(node: Object) -> Object:
 
 def events_part(events: Iterable[Object]) -> Object:
     """The newest events of the node."""
-    return _fitting_list(map(_event, sorted(events, key=_last_seen, reverse=True)), EVENTS)
+    return fitting_list(map(_event, sorted(events, key=_last_seen, reverse=True)), EVENTS)
 
 
 def pods_part(pods: Iterable[Object]) -> Object:
     """Who was on the node: names, owners, phases. Neither specs nor environment: these may hold secrets."""
-    return _fitting_list(map(_pod, sorted(pods, key=_full_name)), PODS)
+    return fitting_list(map(_pod, sorted(pods, key=_full_name)), PODS)
 
 
 def text_part(part: Any, limit: int, *, newest: bool) -> Object | None:
@@ -137,7 +138,7 @@ def _full_name(pod: Object) -> tuple[str, str]:
     return str(pod["metadata"].get("namespace")), pod["metadata"]["name"]
 
 
-def _fitting_list(items: Iterable[Object], limit: int) -> Object:
+def fitting_list(items: Iterable[Object], limit: int) -> Object:
     """The first items that fit, with their values cut, and how many there were."""
     cut = [_cut_values(item) for item in items]
     count = _fitting(len(cut), limit, lambda count: cut[:count])

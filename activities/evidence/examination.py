@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.evidence import bundle as evidence_bundle
 from gpu_runbooks.activities.evidence.evidence import KEEP_SECONDS, Evidence
+from gpu_runbooks.activities.evidence.kernel_faults import faults_part
 from gpu_runbooks.activities.karpenter.other_repairers import imminent_repair
 from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.node import NodeIdentity
@@ -136,6 +137,7 @@ async def _ask_agent(
         "message": result.message,
         "facts": evidence_bundle.facts_part(facts),
         "kernel_log": kernel_log,
+        "faults": faults_part(status.get("kernelLog"), request.identity.boot_id or "", result.facts),
         "dcgm": dcgm,
     }
     if not ended:

@@ -117,7 +117,7 @@ async def test_one_bundle_has_all_that_is_known(admin, node, make_pod, namespace
     examined, bundle = await examine(
         request,
         facts={"gpus": [{"index": 0, "serial": "1650923012345", "recoveryAction": 1}], "bootId": "b"},
-        kernelLog={"text": f"3,1,100,-;{XID}\n", "note": ""},
+        kernelLog={"text": f"3,1,100,-;{XID}\n", "note": "", "complete": True},
         dcgm={"text": '{"health": "fail"}', "note": "dcgmi ended with exit code 1"},
     )
     assert (examined.missing, examined.other_repairer) == ((), "")
@@ -136,6 +136,8 @@ async def test_one_bundle_has_all_that_is_known(admin, node, make_pod, namespace
     agent = bundle["agent"]
     assert agent["facts"]["gpus"] == [{"index": 0, "serial": "1650923012345", "recovery_action": 1}]
     assert XID in agent["kernel_log"]["text"]
+    assert [fault["code"] for fault in agent["faults"]["items"]] == ["79"]
+    assert agent["faults"]["complete"] is True
     assert agent["dcgm"] == {"text": '{"health": "fail"}', "note": "dcgmi ended with exit code 1"}
     assert await admin.items(TASKS) == []
 

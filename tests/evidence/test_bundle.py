@@ -6,6 +6,7 @@ import pytest
 
 from gpu_runbooks.activities.evidence import bundle as evidence_bundle
 from gpu_runbooks.activities.evidence.evidence import canonical
+from gpu_runbooks.activities.evidence.kernel_faults import faults_part
 
 NODE = {
     "metadata": {
@@ -154,6 +155,7 @@ def test_the_largest_parts_together_stay_below_the_limit(character):
     }
     facts = {"gpus": [{"index": n, "uuid": long[:96], "serial": long[:64]} for n in range(64)]}
     gpus = [{**gpu, "pod_uids": [long[:64]] * 64, "board": long[:64]} for gpu in facts["gpus"]]
+    flood = "".join(f"3,{n},1,-;NVRM: Xid (PCI:0000:9b:00): 31, {long[:400]}\n" for n in range(2000))
     bundle = {
         "reason": long[:1000],
         "other_repairer": long[:1000],
@@ -167,6 +169,7 @@ def test_the_largest_parts_together_stay_below_the_limit(character):
             "kernel_log": evidence_bundle.text_part(
                 {"text": long, "note": long}, evidence_bundle.KERNEL_LOG, newest=True
             ),
+            "faults": faults_part({"text": flood}, long[:64], None),
             "dcgm": evidence_bundle.text_part(
                 {"text": long, "note": long}, evidence_bundle.DCGM, newest=False
             ),

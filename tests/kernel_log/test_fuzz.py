@@ -18,7 +18,7 @@ def test_text_with_half_characters_is_read_as_well():
 
 def test_what_is_remembered_is_bounded():
     parser = Parser()
-    for number in range(20_000):
+    for number in range(9_000):
         address = f"{number:08x}:05:00"
         parser.feed(f"NVRM: GPU at PCI:{address}: GPU-11112222-3333-4444-5555-666677778888")
         parser.feed(f"nvidia-nvswitch2: SXid (PCI:{address}): 20034, Fatal, Link 09")

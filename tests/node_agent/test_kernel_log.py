@@ -132,8 +132,48 @@ def test_whatever_is_in_it_the_text_is_plain_and_bounded(log, hostile):
     assert XID in part.text
 
 
+OLD = record("old", WINDOW_MINUTES * 60 + 60, sequence=7)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complete"),
+    [
+        ([OLD, record("new", sequence=8), record(XID, 3, sequence=9)], True),
+        ([record("boot", sequence=0), record("new", sequence=1)], True),
+        ([OLD], True),
+        ([OLD, record("secret", 50, 14, 8), record("new", 40, sequence=9)], True),
+        ([record("new", sequence=8)], False),
+        ([], False),
+        ([OLD, record("new", sequence=9)], False),
+        ([OLD, record("nvidia_rm_log: 412 callbacks suppressed", sequence=8)], False),
+    ],
+)
+def test_it_is_complete_only_where_nothing_of_the_window_can_be_missing(log, lines, complete):
+    part = log(*lines)
+    assert part.complete is complete
+
+
+def test_what_is_missing_within_the_window_is_told(log):
+    part = log(OLD, record("new", sequence=19))
+    assert part.note == "records are missing: records 8 to 18 are missing"
+
+
+def test_faults_that_do_not_fit_are_missing_as_well(log):
+    lines = [record(XID + "x" * 100, 50, sequence=8 + number) for number in range(1000)]
+    assert not log(OLD, *lines).complete
+    noise = [record("usb" + "x" * 100, 50, sequence=8 + number) for number in range(1000)]
+    assert log(OLD, *noise).complete
+
+
+def test_a_gpu_that_fell_off_without_an_xid_ranks_as_a_fault(log):
+    lost = "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus."
+    others = [record(f"NVRM: demo {number} {'x' * 100}", 900) for number in range(2000)]
+    assert lost in log(record(lost, 1000, 3), *others).text
+
+
 def test_a_log_that_cannot_be_read_is_said_to_be(tmp_path):
     part = read_kernel_log(tmp_path / "nowhere", uptime=UPTIME, now=NOW)
+    assert part.complete is False
     assert (part.text, part.note) == ("", f"{tmp_path}/nowhere cannot be read: No such file or directory")
     assert "Is a directory" in read_kernel_log(tmp_path, uptime=UPTIME, now=NOW).note
 

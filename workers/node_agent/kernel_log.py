@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from gpu_runbooks.activities.kernel_log import Kind, Parser
+from gpu_runbooks.activities.kernel_log.kmsg import HEADER, is_kernel
 from gpu_runbooks.workers.node_agent.plain_text import Part, plain
 
 WINDOW_MINUTES = 360
@@ -32,12 +34,15 @@ LONGEST_RECORD = 8192
 TAIL = 4 * 1024 * 1024
 """Bytes of the log that are looked at. The kernel's buffer has a few hundred kilobytes, as a rule."""
 
+LONGEST_REASON = 120
+"""Characters of what is missing. The CRD has a limit for the whole note."""
+
 MOST_READ = 128 * 1024 * 1024
 """Bytes after which reading ends although the log goes on: somebody writes faster than we read."""
 
-HEADER = re.compile(rb"(?P<priority>\d{1,9}),\d{1,20},(?P<microseconds>\d{1,19}),[^;]{0,256};")
-
 FAULT = re.compile(rb"\bS?Xid\b")
+"""Beside the records that tell a fault: what joins one, repeats it, or has a shape that nobody knows yet."""
+
 RELEVANT = re.compile(
     rb"nvrm|nvidia|nvlink|nvswitch|\befa|\bena\b|pcie|\baer\b|\bmce\b|\bedac\b|hardware error|suppressed",
     re.IGNORECASE,
@@ -49,16 +54,23 @@ SHARES = (0.5, 0.8, 1.0)
 """How far faults, then other relevant records, then all others may fill the text."""
 
 
+@dataclass(frozen=True)
+class KernelLogPart(Part):
+    complete: bool = False
+    """Whether no record of the window that tells a fault is missing: only then there were no others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     seconds: float
     """Since the boot."""
+    sequence: int | None
     rank: int | None
     """0 a fault, 1 relevant, 2 any other; None for one that is not the kernel's to tell."""
     text: str
 
 
-def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> Part:
+def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> KernelLogPart:
     """The last hours of a log. Never blocks on `/dev/kmsg`, and never raises: the note says what is missing.
 
     `uptime` in seconds: the clock of the records, which stands still while the machine sleeps, at `now`.
@@ -66,18 +78,27 @@ def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> Part:
     try:
         content, complete = _tail(log)
     except OSError as error:
-        return Part("", f"{log} cannot be read: {error.strerror or error}")
-    recent = [
-        record
-        for record in _records(content, complete=complete)
-        if record.seconds >= uptime - 60 * WINDOW_MINUTES
-    ]
+        return KernelLogPart("", f"{log} cannot be read: {error.strerror or error}")
+    start = uptime - 60 * WINDOW_MINUTES
+    parser = Parser()
+    recent: list[Record] = []
+    begun_before = False
+    for record in _records(content, parser, complete=complete):
+        if record.seconds < start:
+            begun_before = True
+            parser.begin_window()
+            continue
+        begun_before = begun_before or (not recent and record.sequence == 0)
+        recent.append(record)
     records = [record for record in recent if record.rank is not None]
     head = f"# {now.isoformat(timespec='seconds')} is {1_000_000 * uptime:.0f} microseconds after boot\n"
     kept = _fitting(records, LIMIT - len(head))
     notes = []
     if not complete:
         notes.append("the oldest records were overwritten, or are not among the newest 4 MiB")
+    lacking = parser.window.reasons
+    if lacking:
+        notes.append(f"records are missing: {'; '.join(lacking)[:LONGEST_REASON]}")
     if private := len(recent) - len(records):
         notes.append(f"{private} records of processes and of the kernel's audit are left out")
     if len(kept) < len(records):
@@ -85,7 +106,12 @@ def read_kernel_log(log: Path, *, uptime: float, now: datetime) -> Part:
             f"{len(kept)} of the {len(records)} records of the last {WINDOW_MINUTES} minutes: of these, the "
             "newest Xid lines, then those about GPU, EFA, ENA and PCIe, then others, up to 64 KiB"
         )
-    return Part(head + "".join(record.text for record in kept), "; ".join(notes))
+    all_faults = _faults(kept) == _faults(records)
+    return KernelLogPart(
+        head + "".join(record.text for record in kept),
+        "; ".join(notes),
+        complete=begun_before and not lacking and all_faults,
+    )
 
 
 def _tail(log: Path) -> tuple[bytes, bool]:
@@ -116,7 +142,7 @@ def _tail(log: Path) -> tuple[bytes, bool]:
         os.close(descriptor)
 
 
-def _records(content: bytes, *, complete: bool) -> Iterator[Record]:
+def _records(content: bytes, parser: Parser, *, complete: bool) -> Iterator[Record]:
     """The records, oldest first. A line that no record begins belongs to the one before it."""
     lines = content.split(b"\n")
     if not complete:
@@ -124,31 +150,39 @@ def _records(content: bytes, *, complete: bool) -> Iterator[Record]:
     begun: list[bytes] = []
     for line in lines:
         if HEADER.match(line) and begun:
-            yield _record(begun)
+            yield _record(begun, parser)
             begun = []
         if line:
             begun.append(line)
     if begun:
-        yield _record(begun)
+        yield _record(begun, parser)
 
 
-def _record(lines: list[bytes]) -> Record:
+def _record(lines: list[bytes], parser: Parser) -> Record:
     content = b"\n".join(lines)
     if len(content) > LONGEST_RECORD:
         content = content[:LONGEST_RECORD] + b" [cut]"
+    text = plain(content) + "\n"
     header = HEADER.match(content)
-    seconds = int(header["microseconds"]) / 1_000_000 if header else float("inf")
-    return Record(seconds, _rank(content, int(header["priority"]) if header else 0), plain(content) + "\n")
+    if header is None:
+        return Record(float("inf"), None, _rank(content, kernel=True, tells=False), text)
+    tells = any(event.kind is not Kind.MARKER for event in parser.feed(lines[0][:LONGEST_RECORD]))
+    rank = _rank(content, kernel=is_kernel(int(header[1])), tells=tells)
+    return Record(int(header[3]) / 1_000_000, int(header[2]), rank, text)
 
 
-def _rank(content: bytes, priority: int) -> int | None:
+def _rank(content: bytes, *, kernel: bool, tells: bool) -> int | None:
     if OURS.match(content):
         return 1
-    if priority >= 8 or AUDIT.match(content):
+    if not kernel or AUDIT.match(content):
         return None
-    if FAULT.search(content):
+    if tells or FAULT.search(content):
         return 0
     return 1 if RELEVANT.search(content) else 2
+
+
+def _faults(records: list[Record]) -> int:
+    return sum(record.rank == 0 for record in records)
 
 
 def _fitting(records: list[Record], limit: int) -> list[Record]:
