@@ -198,7 +198,6 @@ REPEATS = "name: a, match: {source: xid, code: 13}, application: true, repeats: 
         ("{times: 3, ladder: reset}", on_gpu("13", 2), "reset"),
         ("{times: 3, by: place, ladder: reset}", on_gpu("13", 5), "none"),
         ("{times: 3, by: place, ladder: reset}", on_gpu("13", 2, "GPC 1 TPC 2"), "reset"),
-        ("{ladder: none}", on_gpu("13", 99, "GPC 1 TPC 2"), "none"),
         ("{ladder: reset}", fault(FaultSource.XID, "13").model_copy(update={"before": 9}), "none"),
     ],
 )
@@ -225,12 +224,23 @@ def test_repeats_make_the_hardware_suspect(repeats, seen, ladder):
         (REPEATS + "{ladder: rest}", "repeats.ladder: no ladder is named rest, did you mean reset?"),
         (REPEATS + "{times: 2}", "repeats.ladder: is missing. Name of the ladder"),
         (REPEATS + "{by: node, ladder: reset}", "repeats.by: it should be 'gpu' or 'place'; not 'node'"),
-        (REPEATS + "{ladder: restart}, ladder: restart", "repeats.ladder: the fault gets restart anyway"),
+        (REPEATS + "{ladder: none}", "repeats.ladder: none suspects no hardware: name a ladder that does"),
+        (
+            REPEATS + "{ladder: restart}, ladder: restart",
+            "repeats.ladder: restart suspects no hardware: name",
+        ),
     ],
 )
 def test_repeats_that_are_wrong(rule, expected):
     (problem,) = problems(rules(rule))
     assert problem.startswith(f"line 9: faults[0].{expected}")
+
+
+def test_rule_of_the_site_without_repeats_never_suspects_the_hardware():
+    seen = on_gpu("31", 99)
+    assert treatment_of(load_policy(SMALLEST), seen).ladder == "reset"
+    rule = "name: a, match: {source: xid, code: 31}, application: true"
+    assert treatment_of(load_policy(rules(rule)), seen).ladder == "none"
 
 
 def test_repeats_are_of_an_application():

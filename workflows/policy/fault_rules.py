@@ -48,11 +48,11 @@ def _ladders(index: int, rule: FaultRule, known: Collection[str]) -> Iterator[Co
             yield Contradiction(
                 place, f"no ladder is named {ladder[:63]}{guess} there are {', '.join(sorted(known))}"
             )
-    if rule.repeats is not None and rule.repeats.ladder == rule.ladder:
+    if rule.repeats is not None and rule.repeats.ladder in {rule.ladder, NO_TOUCH}:
         yield Contradiction(
             ("faults", index, "repeats", "ladder"),
-            f"the fault gets {rule.ladder} anyway: name the ladder of suspect hardware, such as reset, or "
-            f"{NO_TOUCH}, by which the hardware is never suspected",
+            f"{rule.repeats.ladder} suspects no hardware: name a ladder that does, such as reset, or leave "
+            "repeats out",
         )
 
 

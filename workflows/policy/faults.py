@@ -9,7 +9,6 @@ from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.workflows.policy.catalogue import parse_code
 from gpu_runbooks.workflows.policy.condition_reasons import words_of
 from gpu_runbooks.workflows.policy.fields import Code, ConditionStatus, Duration, Flag, Name, Reason, Written
-from gpu_runbooks.workflows.policy.ladders import NO_TOUCH
 
 LONGEST_LOOK_BACK = timedelta(days=30)
 """At an application's earlier faults."""
@@ -97,16 +96,15 @@ class Recurrence(Written):
     within: Duration = timedelta(hours=24)
     """Time within which it is seen so often."""
     ladder: str
-    """Name of the ladder that the last of them gets; `none` never suspects the hardware."""
+    """Name of the ladder that the last of them gets, such as reset."""
 
     def is_reached(self, fault: Fault) -> bool:
         """Whether a fault is one too many by those that were counted before it.
 
         A GPU or a place that nobody knows is never the same one.
         """
-        suspects = self.ladder != NO_TOUCH
         known = fault.entity.kind == "gpu" and (self.by == "gpu" or fault.place != "")
-        return suspects and known and fault.before + 1 >= self.times
+        return known and fault.before + 1 >= self.times
 
     @field_validator("within")
     @classmethod
