@@ -136,8 +136,9 @@ def test_what_one_policy_refuses_is_told(replay):
         (b"[]", "line 2: "),
         (b'{"node": "a"}', "line 2: labels: "),
         (b"\xff\xfe", "line 2: "),
+        (b'{"node": "a", "labels": {"\\u001b[2J": 1}}', "line 2: labels."),
         (b"x" * (LONGEST_LINE + 10), f"line 2: longer than {LONGEST_LINE} bytes"),
-        (b"[" * 60_000, "line 2: "),
+        (b"[" * 16_000, "line 2: "),
     ],
 )
 def test_a_broken_line_stops_with_its_number_or_is_counted(replay, broken, wrong):

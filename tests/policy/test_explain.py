@@ -219,6 +219,7 @@ def test_windows_approvals_and_observed_rungs_say_when_and_whom():
     assert "Before replace it asks team search, as repair.replace says." in told
     in_window = explained(policy=CAREFUL, at=datetime(2026, 3, 7, 23, tzinfo=UTC))
     assert "windows" not in " ".join(in_window.now)
+    assert "windows" not in " ".join(explained("manual", policy=CAREFUL).now), "a person waits for none"
 
 
 def test_the_node_as_it_is_now_is_told():

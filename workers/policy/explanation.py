@@ -160,7 +160,7 @@ def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdic
     said += [
         *waits,
         *slot,
-        *_rungs(made, max(now, fault.first_seen + treatment.toleration)),
+        *_rungs(fault, made, now),
         *_node(seen, treatment),
     ]
     return (Verdict.TOLERATED if waits else verdict), said
@@ -207,13 +207,15 @@ def _slot(made: Plan, slots: Slots | None, *, asked: bool) -> tuple[Verdict, lis
     return Verdict.QUEUED, [f"{state}: it {place}."]
 
 
-def _rungs(made: Plan, begins: datetime) -> Iterator[str]:
+def _rungs(fault: Fault, made: Plan, now: datetime) -> Iterator[str]:
     """What each rung that needs something waits for, after the first act."""
     rungs = made.treatment.rungs
+    begins = max(now, fault.first_seen + made.treatment.toleration)
     yield f"The first act would be {rungs[0].name}."
     opens = next_open(made.windows, begins)
     first = next((rung.name for rung in rungs if rung.name in DISRUPTING), None)
-    if opens > begins and first is not None:
+    # What a person orders waits for no window.
+    if opens > begins and first is not None and fault.source is not FaultSource.MANUAL:
         yield f"Outside the pool's maintenance windows: {first} waits until {_time(opens)}."
     whom = made.owners or "a person (the pool has no owners)"
     for rung in rungs:

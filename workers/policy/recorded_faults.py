@@ -15,8 +15,8 @@ from gpu_runbooks.activities.model.wire import Wire
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 ZONE = "topology.kubernetes.io/zone"
 
-LONGEST_LINE = 64 * 1024
-"""Bytes. A fault and its treatment have some 1,500."""
+LONGEST_LINE = 16 * 1024
+"""Bytes, as of a payload, which holds more than is kept of it. Most lines have some 1,500."""
 
 
 class RecordedFault(Wire):
@@ -75,5 +75,5 @@ def _read(line: bytes, number: int) -> RecordedFault | BrokenLineError:
         return RecordedFault.model_validate_json(line)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the line"
+        place = ".".join(map(str, first["loc"]))[:100] or "the line"
         return BrokenLineError(f"line {number}: {place}: {first['msg']}")

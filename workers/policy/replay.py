@@ -29,7 +29,7 @@ DECIDES = attrgetter(
     *(f"entity.{name}" for name in Entity.model_fields if name not in NEVER_DECIDES_OF_ENTITY),
 )
 
-KEPT_ANSWERS = 20_000
+KEPT_ANSWERS = 10_000
 """Kinds of faults whose answers are kept: a file of nonsense fills no memory."""
 
 ANY_NODE = "with these labels"

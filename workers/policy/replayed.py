@@ -15,6 +15,9 @@ EXAMPLES = 5
 MOST_CODES = 50
 """Faults of one group that are counted by name."""
 
+LONGEST_CODE = 200
+"""Characters of such a name."""
+
 
 @dataclass
 class Group:
@@ -76,6 +79,6 @@ class Report:
             group = self.groups[key] = Group(found)
         group.faults += 1
         group.nodes.add(event.node)
-        code = in_notation(event.fault)
+        code = in_notation(event.fault)[:LONGEST_CODE]
         if code in group.codes or len(group.codes) < MOST_CODES:
             group.codes[code] += 1

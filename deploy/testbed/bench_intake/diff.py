@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -76,12 +77,12 @@ def measure() -> dict[str, float]:
     return {"diff_events_per_second": EVENTS / took}
 
 
-def generate(events: int = EVENTS) -> list[RecordedFault]:
+def generate(events: int = EVENTS) -> Iterator[RecordedFault]:
     """The faults of a month, in the order of time."""
     chance = random.Random(SEED)  # noqa: S311 - the same file each time
     pools = [chance.choice(list(TYPES)) for _ in range(NODES)]
     moments = sorted(chance.random() for _ in range(events))
-    return [_event(chance, pools, BEGIN + moment * MONTH) for moment in moments]
+    return (_event(chance, pools, BEGIN + moment * MONTH) for moment in moments)
 
 
 def _event(chance: random.Random, pools: list[str], moment: datetime) -> RecordedFault:
