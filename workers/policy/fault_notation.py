@@ -80,7 +80,9 @@ def read_fault(text: str, now: datetime, said: Mapping[str, str | int] | None = 
         fields = _coded(FaultSource(kind), rest or str(FaultSource.MANUAL))
     for name, value in (said or {}).items():
         if fields.get(name):
-            raise NotationError(f"{name} is in the fault already: write it once, there or as --{name}")
+            raise NotationError(
+                f"{name} is in the fault already: write it once, there or as --{name.replace('_', '-')}"
+            )
         fields[name] = value
     _check(fields)
     return Fault.model_validate(
