@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from gpu_runbooks.workers.node_agent.kernel_log_writer import write_lines
 from gpu_runbooks.activities.kernel_log.marker import Marker, Phase, marker_line, read_marker
+from gpu_runbooks.workers.node_agent.kernel_log_writer import write_lines
 
 MARKER = Marker(Phase.BEFORE, "node/prod/ip-10-0-0-1", "GPU-3f", "0000:53:00")
 

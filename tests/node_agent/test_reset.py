@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpu_runbooks.activities.model.node_task import HardwareFacts, ResetOutcome
 from gpu_runbooks.activities.kernel_log.marker import Marker, Phase, read_marker
+from gpu_runbooks.activities.model.node_task import HardwareFacts, ResetOutcome
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool
 from gpu_runbooks.workers.node_agent.probe import Probe
 from gpu_runbooks.workers.node_agent.reset import Limits, Resetter

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpu_runbooks.activities.kernel_log.marker import Marker, Phase, marker_line
 from gpu_runbooks.activities.model.node_task import HardwareFacts, ResetOutcome
 from gpu_runbooks.workers.node_agent.device_settings import (
     DeviceSettings,
@@ -21,7 +22,6 @@ from gpu_runbooks.workers.node_agent.device_settings import (
 )
 from gpu_runbooks.workers.node_agent.holders import Hold, hold_on, resets_in_progress
 from gpu_runbooks.workers.node_agent.kernel_log_writer import write_lines
-from gpu_runbooks.activities.kernel_log.marker import Marker, Phase, marker_line
 from gpu_runbooks.workers.node_agent.nvidia_smi import ResetTool, classify, reset_some
 from gpu_runbooks.workers.node_agent.nvml import DriverUnavailable, Measurement
 from gpu_runbooks.workers.node_agent.probe import DriverUnresponsive, Probe
