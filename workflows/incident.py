@@ -3,7 +3,7 @@
 Changed only by the methods here and by the workflow that owns it; read by `ladder.next_step`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from pydantic import BaseModel
@@ -15,9 +15,10 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.model.repair import NodeClaimDeleted, ReplaceRequested
 from gpu_runbooks.workflows.acts import Act, DrainScope, Examined, Note
-from gpu_runbooks.workflows.aftermath import is_of_our_reset, is_reset
+from gpu_runbooks.workflows.aftermath import is_reset
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
+from gpu_runbooks.workflows.policy.sequence import Explanation, Kind, Ours, explained, takes_back
 from gpu_runbooks.workflows.severity import (
     BLOCKS,
     REPAIRS,
@@ -83,7 +84,7 @@ class Incident(BaseModel):
     pending: list[Pending] = []
     """Faults that are tolerated for now."""
     cleared: list[str] = []
-    """Fingerprints of faults that are over."""
+    """Fingerprints of faults that are over, or need nothing done to the node."""
     looked: bool = False
     """The node was looked at since the last fault, and since the slot was granted."""
     plan_anew: bool = False
@@ -244,12 +245,16 @@ class Incident(BaseModel):
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.looked = False
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
+        explanation = self._explanation(report)
+        if explanation or severity(report.plan.treatment) == 0:
+            self.cleared = [*self.cleared, fault.fingerprint][-KEPT_FINGERPRINTS:]
+        self.clear([each for each in self.standing() if takes_back(fault, each)], now)
+        if explanation:
+            self.note(now, f"{explanation.kind}: {explanation.why}")
+            return
         if notifies_owner(report.plan.treatment):
             self.unnotified = as_many_as_fit([*self.unnotified, fault])
         if severity(report.plan.treatment) == 0:
-            return
-        if is_of_our_reset(fault, self.reset_gpu, self.reset_began, self._reset_ended()):
-            self.note(now, "known as ours: the driver cleans up after the reset")
             return
         until = counts_from(report)
         if until > now and self.runbook is Runbook.REMEDIATE:
@@ -257,6 +262,29 @@ class Incident(BaseModel):
             self.note(now, f"it counts from {until:%H:%M:%S} UTC, unless it is over by then")
             return
         self.count(report, now)
+
+    def _explanation(self, report: FaultReport) -> Explanation | None:
+        """Why a fault needs no answer beside that of the others, or of what we did; None where it counts."""
+        fault = report.fault
+        found = explained(fault, self.faults, self._ours())
+        if found is None or found.kind is Kind.OURS:
+            return found
+        if severity(report.plan.treatment) > severity(self.plan.treatment):
+            return None  # nothing that is done for the other would cure it
+        refutes = self.repaired is not None and fault.first_seen > self.repaired
+        return None if refutes else found
+
+    def _ours(self) -> Iterator[Ours]:
+        """When we reset GPUs, or had pods end: what the driver logs of it is no fault."""
+        if self.reset_began is not None:
+            ended = max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)
+            running = ended is None or ended < self.reset_began
+            yield Ours(self.reset_gpu, self.reset_began, None if running else ended)
+        for act in self.acts:
+            if act.rung in {RungName.DRAIN, RungName.RESTART_WORKLOAD}:
+                yield Ours((None, None), act.started, act.ended)
+        if self.draining and self.drain_began is not None:
+            yield Ours((None, None), self.drain_began)
 
     def count(self, report: FaultReport, now: datetime) -> None:
         """Take a fault into account.
@@ -302,7 +330,7 @@ class Incident(BaseModel):
             self.not_before = counts_from(report)
 
     def _tolerate_decisive(self) -> None:
-        """Let the fault that decided so far wait for the end of its own toleration, unless it touches nothing."""
+        """Let the fault that decided so far wait for the end of its toleration, unless it touches nothing."""
         if severity(self.plan.treatment) == 0:
             return
         fault = next((each for each in self.faults if each.fingerprint == self.decisive), None)
@@ -347,7 +375,7 @@ class Incident(BaseModel):
         if not over:
             return
         for fault in over:
-            self.note(now, f"condition {fault.code} ({fault.reason or fault.status}) is good again")
+            self.note(now, f"{fault.source} {fault.code} {fault.reason} is over".replace("  ", " "))
         fingerprints = {fault.fingerprint for fault in over}
         self.cleared = [*self.cleared, *fingerprints][-KEPT_FINGERPRINTS:]
         self.pending = [each for each in self.pending if each.fault.fingerprint not in fingerprints]
@@ -412,9 +440,6 @@ class Incident(BaseModel):
         """Fingerprints that stay news: tolerated faults, and applications' that no drain has settled."""
         faults = [each.fault for each in self.pending] + (self.workload_faults if self.pods_stay else [])
         return {fault.fingerprint for fault in faults}
-
-    def _reset_ended(self) -> datetime | None:
-        return max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)
 
     def faulty_gpus(self) -> list[tuple[str | None, str | None]]:
         """UUID and PCI address of each GPU that the faults name."""

@@ -7,6 +7,8 @@ from policy.factories import ONSET, P5, SMALLEST, fault, node
 
 from gpu_runbooks.activities.model.fault import Entity, FaultSource
 from gpu_runbooks.activities.model.plan import FaultReport
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.file import load_policy
 from gpu_runbooks.workflows.policy.planning import plan
@@ -17,9 +19,7 @@ from gpu_runbooks.workflows.policy.sequence import (
     FATAL,
     Kind,
     Ours,
-    decisive,
     explained,
-    judge,
 )
 
 POLICY = load_policy(SMALLEST)
@@ -185,51 +185,56 @@ def test_what_we_do_is_ours():
     assert explained(xid("79", 40), [], [reset, kill]) is None
 
 
+def taken_in(*faults, policy=POLICY) -> Incident:
+    """The incident that these faults open and join, in this order."""
+    first, *others = reports(*faults, policy=policy)
+    incident = Incident.open("test", "node/test/n1", "run", first, ONSET)
+    for report in others:
+        incident.join(report, ONSET + timedelta(minutes=1))
+    return incident
+
+
 def test_the_most_severe_that_counts_decides():
-    burst = reports(
-        xid("31", -1),
-        xid("63", 1),
+    incident = taken_in(
         xid("48"),
+        xid("63", 1),
         xid("171", 0.5),
         xid("45", 2),
         xid("94", 3),
         xid("13", 4, OTHER),
     )
-    found = decisive(burst)
-    assert found is not None
-    assert found.fault.code == "48"
-    assert [report.fault.code for report, why in judge(burst) if why is None] == ["48", "13"]
-
-
-def test_of_equals_the_earliest_decides():
-    found = decisive(reports(xid("119", 400), xid("46", 0, OTHER), xid("95", 900)))
-    assert found is not None
-    assert found.fault.code == "46"
-
-
-def test_nothing_decides_where_nothing_counts():
-    assert decisive([]) is None
-    assert decisive(reports(xid("45", 1)), [Ours((None, None), ONSET)]) is None
-    taken_back = decisive(reports(xid("154", recovery_action=2), xid("154", 60, recovery_action=0)))
-    assert taken_back is not None
-    assert taken_back.plan.treatment.ladder == "none"
+    assert incident.decisive == incident.faults[0].fingerprint
+    told = [note.text for note in incident.notes]
+    assert sum(text.startswith("consequence: ") for text in told) == 4
+    assert [fault.code for fault in incident.unnotified] == ["13"]
 
 
 def test_no_fault_hides_behind_a_milder_one():
     policy = load_policy(
-        f"{SMALLEST}faults: [{{name: ours, match: {{source: xid, code: 48}}, application: true}}]"
+        f"{SMALLEST}faults: [{{name: ours, match: {{source: xid, code: 48}}, ladder: block}}]"
     )
-    found = decisive(reports(xid("48"), xid("95", 1), policy=policy))
-    assert found is not None
-    assert found.fault.code == "95"
+    assert taken_in(xid("48"), xid("95", 1), policy=policy).plan.treatment.rule == "xid-95"
+
+
+def test_what_the_driver_takes_back_is_over_and_what_else_was_seen_stands():
+    wanted, back = xid("154", recovery_action=2), xid("154", 60, recovery_action=0)
+    assert taken_in(wanted, back).outcome is Outcome.CLEARED
+    assert taken_in(wanted, xid("95", 1), back).outcome is None
+    assert taken_in(wanted, xid("154", 60, OTHER, recovery_action=0)).outcome is None
 
 
 def test_the_order_of_arrival_does_not_matter():
     faults = [xid("79"), xid("45", 1), xid("43", 2), xid("94", 3), xid("63", 4)]
     for shift in range(len(faults)):
-        found = decisive(reports(*faults[shift:], *faults[:shift]))
-        assert found is not None
-        assert found.fault.code == "79"
+        assert taken_in(*faults[shift:], *faults[:shift]).plan.treatment.rule == "xid-79"
+
+
+def test_a_fault_after_the_repair_is_no_consequence_of_what_was_repaired():
+    incident = taken_in(xid("48"))
+    incident.repaired = ONSET + timedelta(seconds=60)
+    (after,) = reports(xid("95", 90))
+    incident.join(after, ONSET + timedelta(seconds=95))
+    assert incident.repaired is None
 
 
 def test_fatal_codes_are_those_of_the_catalogue():

@@ -10,15 +10,13 @@ Sources of the relations: NVIDIA's Xid workbook of October 2025 ("sympathetic" b
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
-from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.workflows.aftermath import is_of_our_reset
-from gpu_runbooks.workflows.severity import severity
 
 CASCADE = timedelta(seconds=30)
 """How long after a fault its consequences on the same GPU may begin."""
@@ -110,7 +108,7 @@ def explained(fault: Fault, others: Iterable[Fault], ours: Iterable[Ours] = ()) 
 
     `others` are faults of the same node, before or after it; the fault itself may be among them. An
     explanation by a fault holds only as long as that one's answer is at least as strong: a site's rule may
-    have made it milder. `decisive` sees to that.
+    have made it milder. That is for the caller to see.
     """
     rest = [other for other in others if other != fault and _of_one_boot(fault, other)]
     if any(is_of_our_reset(fault, each.gpu, each.began, each.ended) for each in ours):
@@ -127,38 +125,26 @@ def explained(fault: Fault, others: Iterable[Fault], ours: Iterable[Ours] = ()) 
     return _named_in_line(fault, number, rest) or _of_xid(fault, number, rest)
 
 
-def judge(
-    reports: Sequence[FaultReport], ours: Iterable[Ours] = ()
-) -> list[tuple[FaultReport, Explanation | None]]:
-    """Every report with its explanation, None for those that count."""
-    return [(report, _explained_by_no_milder(report, reports, tuple(ours))) for report in reports]
-
-
-def decisive(reports: Sequence[FaultReport], ours: Iterable[Ours] = ()) -> FaultReport | None:
-    """The most severe report of those that count, the earliest of equals; None where none counts."""
-    counting = [report for report, explanation in judge(reports, ours) if explanation is None]
-    ordered = sorted(counting, key=lambda report: report.fault.first_seen)
-    return max(ordered, key=lambda report: severity(report.plan.treatment), default=None)
-
-
-def _explained_by_no_milder(
-    report: FaultReport, reports: Sequence[FaultReport], ours: Sequence[Ours]
-) -> Explanation | None:
-    own = severity(report.plan.treatment)
-    strong = [other.fault for other in reports if severity(other.plan.treatment) >= own]
-    # What takes a fault back has no answer, so that no strength is asked of it.
-    back = [other.fault for other in reports if _is_taken_back(other.fault)]
-    return explained(report.fault, [*strong, *back], ours)
-
-
 def _cancelled(fault: Fault, others: Iterable[Fault]) -> Explanation | None:
     """By a later line that says that this GPU needs nothing any more."""
     if not fault.recovery_action:
         return None
     for other in others:
-        if _is_taken_back(other) and other.first_seen >= fault.first_seen and _same_gpu(fault, other):
+        if takes_back(other, fault):
             return Explanation(Kind.CANCELLED, "the driver wants nothing more done with this GPU", other)
     return None
+
+
+def takes_back(later: Fault, fault: Fault) -> bool:
+    """Whether a line says that the driver wants nothing more done with the GPU of an earlier one."""
+    asks = _xid(fault) == ACTION_CHANGED and bool(fault.recovery_action)
+    return (
+        asks
+        and _is_taken_back(later)
+        and later.first_seen >= fault.first_seen
+        and _of_one_boot(later, fault)
+        and _same_gpu(fault, later)
+    )
 
 
 def _is_taken_back(fault: Fault) -> bool:
