@@ -17,7 +17,8 @@ _ESCAPED = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 def read_kmsg(header: re.Match[bytes], line: bytes) -> Record:
     """The record of a line that begins with a header. Its text may have several lines."""
-    text = line[header.end() : header.end() + LONGEST_MESSAGE]
+    begin = line.index(b";", header.end(3)) + 1
+    text = line[begin : begin + LONGEST_MESSAGE]
     if b"\\x" in text:
         text = _ESCAPED.sub(lambda found: bytes((int(found[1], 16),)), text)
     return Record(

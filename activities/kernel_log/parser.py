@@ -11,12 +11,12 @@ from gpu_runbooks.activities.kernel_log import nvidia
 from gpu_runbooks.activities.kernel_log.address import pci_address
 from gpu_runbooks.activities.kernel_log.event import Event, Finding, Kind, printable
 from gpu_runbooks.activities.kernel_log.journal import LONGEST_ENTRY, read_entry
-from gpu_runbooks.activities.kernel_log.kmsg import HEADER, read_kmsg
+from gpu_runbooks.activities.kernel_log.kmsg import read_kmsg
 from gpu_runbooks.activities.kernel_log.lines import read_line
 from gpu_runbooks.activities.kernel_log.marker import PREFIX, read_marker
 from gpu_runbooks.activities.kernel_log.network import read_network
 from gpu_runbooks.activities.kernel_log.record import Record
-from gpu_runbooks.activities.kernel_log.relevance import is_relevant_line, is_relevant_text
+from gpu_runbooks.activities.kernel_log.relevance import RECORD, is_relevant_line, is_relevant_record
 from gpu_runbooks.activities.kernel_log.repeats import MOST_DEVICES, Recent, Told
 from gpu_runbooks.activities.kernel_log.window import Completeness, Moment, Window
 from gpu_runbooks.activities.kernel_log.xid import read_xid
@@ -78,26 +78,24 @@ class Parser:
         """The events that a line completes. Several lines at once are read one after the other."""
         if isinstance(line, str):
             line = line.encode("utf-8", "backslashreplace")
-        if line.find(b"\n") < 0:
-            return self._feed(line)
-        return tuple(event for each in line.split(b"\n") for event in self._feed(each))
-
-    def _feed(self, line: bytes) -> tuple[Event, ...]:
+        if line.find(b"\n") >= 0:
+            return tuple(event for each in line.split(b"\n") for event in self.feed(each))
         self._line += 1
-        if len(line) > LONGEST_ENTRY:
-            line = line[:LONGEST_ENTRY]
-        header = HEADER.match(line)
-        if header:
-            self._in_kmsg = True
-            self._completeness.follow(int(header[2]))
-            if not is_relevant_text(line, header.end()):
-                return ()
-            if line.startswith(JOURNAL, header.end()):
-                self._completeness.raw_line(line)
-            record: Record | None = read_kmsg(header, line)
+        header = RECORD.match(line)
+        if header is None:
+            record = self._read_line(line[:LONGEST_ENTRY])
+            return () if record is None else self._read(record)
+        self._in_kmsg = True
+        sequence = int(header[2])
+        if sequence == self._completeness.expected:
+            self._completeness.expected = sequence + 1  # what `follow` does, without a call for each line
         else:
-            record = self._read_line(line)
-        return () if record is None else self._read(record)
+            self._completeness.follow(sequence)
+        if not is_relevant_record(header, line):
+            return ()
+        if header[4] == JOURNAL:
+            self._completeness.raw_line(line)
+        return self._read(read_kmsg(header, line))
 
     def _read_line(self, line: bytes) -> Record | None:
         if not is_relevant_line(line):

@@ -63,7 +63,8 @@ class Completeness:
     """Follows a log, and notes what it lacks."""
 
     def __init__(self) -> None:
-        self._expected: int | None = None
+        self.expected: int | None = None
+        """Sequence of the next record, where none is missing."""
         self._driver_line: Moment | None = None
         self._note: tuple[Moment, str] | None = None
         self._reasons: dict[str, None] = {}
@@ -76,17 +77,17 @@ class Completeness:
         self._reasons.clear()
 
     def begin_boot(self) -> None:
-        self._expected = self._driver_line = self._note = None
+        self.expected = self._driver_line = self._note = None
 
     def follow(self, sequence: int) -> None:
         """A record of this number was read. A lower one is read again, by a reader that began anew."""
-        expected = self._expected
+        expected = self.expected
         if sequence == expected:
-            self._expected = sequence + 1
+            self.expected = sequence + 1
         elif expected is None or sequence > expected:
             if expected is not None:
                 self._lack(f"records {expected} to {sequence - 1} are missing")
-            self._expected = sequence + 1
+            self.expected = sequence + 1
 
     def driver_line(self, moment: Moment) -> None:
         """A line of the GPU's drivers was read, next to which a general note of suppressed lines counts."""
