@@ -45,9 +45,14 @@ demo: binaries ## Show five faults repaired on real parts; KEEP=1 leaves everyth
 bench-drain: binaries ## Measure our drain against kubectl's (4 minutes); JSON=FILE writes the figures as well
 	@python -m testbed bench-drain $(if $(JSON),--json '$(JSON)')
 
+.PHONY: bench-intake
+bench-intake: binaries ## Measure what the intake reads, replays, watches and takes; JSON=FILE writes the figures as well
+	@python -m testbed bench-intake $(if $(JSON),--json '$(JSON)')
+
 .PHONY: fuzz
-fuzz: setup ## Feed a million mutated lines to the parser of the kernel log (minutes); SEED=N makes others
+fuzz: binaries ## Feed a million mutated lines to the kernel log parser, thousands of bodies to the webhook; SEED=N
 	@python -m testbed.fuzz_kernel_log $(if $(SEED),--seed '$(SEED)')
+	FUZZ_EXAMPLES=3000 pytest -q --numprocesses 0 tests/intake/test_hostile_input.py
 
 .PHONY: testbed-up
 testbed-up: binaries ## Start the testbed and leave it running

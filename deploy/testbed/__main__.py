@@ -1,4 +1,4 @@
-"""Command line of the testbed: `python -m testbed build | up | demo | bench-drain | down`."""
+"""Command line of the testbed: `python -m testbed build | up | demo | bench-drain | bench-intake | down`."""
 
 import argparse
 import asyncio
@@ -27,10 +27,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show = commands.add_parser("demo", help="show five faults and their repairs")
     show.add_argument("--keep", action="store_true", help="leave everything running")
     bench = commands.add_parser("bench-drain", help="measure our drain against kubectl's")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
+    intake = commands.add_parser(
+        "bench-intake", help="measure what the intake reads, replays, watches, takes"
+    )
+    for one in (bench, intake):
+        one.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     commands.add_parser("down", help="stop the testbeds that were left running")
     asked = parser.parse_args(arguments)
-    if asked.command == "bench-drain" and asked.json and not asked.json.parent.is_dir():
+    if asked.command.startswith("bench") and asked.json and not asked.json.parent.is_dir():
         parser.error(f"--json {asked.json}: there is no folder {asked.json.parent}")  # now, not after minutes
     try:
         if asked.command == "build":
@@ -40,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _demo(keep=asked.keep)
         if asked.command == "bench-drain":
             return _bench_drain(asked.json)
+        if asked.command == "bench-intake":
+            return _bench_intake(asked.json)
         return _up(asked.nodes) if asked.command == "up" else _down()
     except (
         BinaryMissingError,
@@ -73,6 +79,17 @@ def _bench_drain(output: Path | None) -> int:
     except DrainFailedError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _bench_intake(output: Path | None) -> int:
+    # here, so that `build` needs neither boto3 nor Temporal
+    from testbed.bench_intake import bench_intake  # noqa: PLC0415
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    try:
+        return bench_intake(output)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

@@ -1,6 +1,6 @@
 """The real Alertmanager, which posts to the product's webhook with its bearer token."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,38 @@ from testbed.readiness import answers
 class Alertmanager:
     """A running Alertmanager with one receiver."""
 
-    def __init__(self, directory: Path, processes: Processes, *, webhook: str, token_file: Path) -> None:
-        self._directory = directory / "alertmanager"
+    def __init__(
+        self,
+        directory: Path,
+        processes: Processes,
+        *,
+        webhook: str,
+        token_file: Path,
+        name: str = "alertmanager",
+    ) -> None:
+        self._name = name
+        self._directory = directory / name
         self._processes = processes
         self._webhook = webhook
         self._token_file = token_file
         self.url = ""
 
-    async def start(self, *, repeat_interval: timedelta = timedelta(hours=4)) -> None:
-        """Start it. Alerts of a node go out together, at once and again after `repeat_interval`."""
+    async def start(
+        self,
+        *,
+        repeat_interval: timedelta = timedelta(hours=4),
+        group_by: Sequence[str] = ("node",),
+        max_alerts: int = 0,
+    ) -> None:
+        """Start it. Alerts of a group go out together, at once and again after `repeat_interval`.
+
+        `max_alerts` cuts what is longer; 0 cuts nothing.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         configuration = self._directory / "alertmanager.yaml"
-        configuration.write_text(yaml.safe_dump(self._configuration(repeat_interval), sort_keys=False))
+        configuration.write_text(
+            yaml.safe_dump(self._configuration(repeat_interval, group_by, max_alerts), sort_keys=False)
+        )
 
         def command(port: int) -> list[str]:
             return [
@@ -39,7 +59,7 @@ class Alertmanager:
             ]
 
         port = await self._processes.serve(
-            "alertmanager", command, lambda port: answers(f"http://127.0.0.1:{port}/-/ready")
+            self._name, command, lambda port: answers(f"http://127.0.0.1:{port}/-/ready")
         )
         self.url = f"http://127.0.0.1:{port}"
 
@@ -70,12 +90,14 @@ class Alertmanager:
                     f"Alertmanager refused {alert}: {response.status} {await response.text()}"
                 )
 
-    def _configuration(self, repeat_interval: timedelta) -> dict[str, Any]:
+    def _configuration(
+        self, repeat_interval: timedelta, group_by: Sequence[str], max_alerts: int
+    ) -> dict[str, Any]:
         authorization = {"type": "Bearer", "credentials_file": str(self._token_file)}
         return {
             "route": {
                 "receiver": "gpu-runbooks",
-                "group_by": ["node"],
+                "group_by": list(group_by),
                 "group_wait": "100ms",
                 "group_interval": "1s",
                 "repeat_interval": f"{int(repeat_interval.total_seconds() * 1000)}ms",
@@ -84,7 +106,11 @@ class Alertmanager:
                 {
                     "name": "gpu-runbooks",
                     "webhook_configs": [
-                        {"url": self._webhook, "http_config": {"authorization": authorization}}
+                        {
+                            "url": self._webhook,
+                            "max_alerts": max_alerts,
+                            "http_config": {"authorization": authorization},
+                        }
                     ],
                 }
             ],

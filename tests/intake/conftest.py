@@ -18,6 +18,7 @@ from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
+from gpu_runbooks.activities.nodes.node import readiness
 from gpu_runbooks.workers.intake import role
 from gpu_runbooks.workers.settings import Settings
 from testbed.control_plane import ControlPlane
@@ -118,6 +119,8 @@ async def make_node(admin: Kubernetes) -> AsyncIterator[Callable[..., Awaitable[
         body["spec"]["taints"] = [KEEP_OTHERS_OFF]
         await admin.request("POST", "/api/v1/nodes", body=body)
         made.append(name)
+        while readiness(await admin.request("GET", f"/api/v1/nodes/{name}")) != "True":
+            await asyncio.sleep(0.02)  # what a node shows decides about old evidence
         return name
 
     yield make

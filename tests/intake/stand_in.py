@@ -10,8 +10,11 @@ from temporalio.exceptions import ApplicationError
 class StandIn:
     @workflow.init
     def __init__(self, raw: dict[str, Any]) -> None:
+        self._faults = [raw["report"]["fault"]]
+        self._cleared: list[dict[str, Any]] = []
         self._fingerprints = [raw["report"]["fault"]["fingerprint"]]
         self._machine = raw["report"]["plan"]["identity"]["provider_id"]
+        self._repeated: list[dict[str, Any]] = []
         self._over = False
 
     @workflow.run
@@ -22,6 +25,7 @@ class StandIn:
     @workflow.update
     def report_fault(self, report: dict[str, Any]) -> str:
         self._fingerprints.append(report["fault"]["fingerprint"])
+        self._faults.append(report["fault"])
         return "joined"
 
     @report_fault.validator
@@ -38,3 +42,23 @@ class StandIn:
     @workflow.query
     def fingerprints(self) -> list[str]:
         return self._fingerprints
+
+    @workflow.signal
+    def condition_cleared(self, cleared: dict[str, Any]) -> None:
+        self._cleared.append(cleared)
+
+    @workflow.query
+    def faults(self) -> list[dict[str, Any]]:
+        return self._faults
+
+    @workflow.signal
+    def repeated(self, word: dict[str, Any]) -> None:
+        self._repeated.append(word)
+
+    @workflow.query
+    def repeats(self) -> list[dict[str, Any]]:
+        return self._repeated
+
+    @workflow.query
+    def cleared(self) -> list[dict[str, Any]]:
+        return self._cleared

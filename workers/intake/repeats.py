@@ -67,7 +67,7 @@ class Repeats:
         run.untold[fingerprint] += times
         run.untold.move_to_end(fingerprint)
         run.deliveries += times
-        return run.deliveries >= run.tell_at
+        return times > 0 and run.deliveries >= run.tell_at
 
     def word(self, workflow_id: str, run_id: str, now: datetime) -> Repeated:
         """What is to be told, of the faults that came last; it counts as told."""
