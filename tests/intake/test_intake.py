@@ -15,7 +15,7 @@ from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
-from gpu_runbooks.workers.intake import incidents, webhook_http
+from gpu_runbooks.workers.intake import handover, webhook_http
 from gpu_runbooks.workers.intake import webhook as source
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
@@ -36,7 +36,7 @@ def recently(seconds: float = 60) -> str:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait long for workers that are not there."""
-    monkeypatch.setattr(incidents, "UPDATE_SECONDS", 1.0)
+    monkeypatch.setattr(handover, "UPDATE_SECONDS", 1.0)
 
 
 @pytest.mark.usefixtures("controller")
@@ -334,14 +334,14 @@ class TestAway:
         assert [each["status"] for each in after["alerts"]] == ["duplicate", "started", "duplicate"]
 
 
-async def test_an_application_fault_ends_in_the_real_workflow_and_its_repeat_is_known(
+async def test_what_needs_nothing_ends_in_the_real_workflow_and_its_repeat_is_known(
     webhook: Webhook, temporal: Temporal, node: str
 ) -> None:
     onset = recently()
     async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=[NodeRemediation]):
-        _, first = await webhook.post(alert(node=node, xid="31", onset=onset))
+        _, first = await webhook.post(alert(node=node, xid="92", onset=onset))
         result = await temporal.client.get_workflow_handle(incident_id(CLUSTER, node)).result()
-        _, repeat = await webhook.post(alert(node=node, xid="31", onset=onset))
+        _, repeat = await webhook.post(alert(node=node, xid="92", onset=onset))
 
     assert result["outcome"] == "left-alone"
     assert first["alerts"][0]["status"] == "started"

@@ -16,10 +16,8 @@ from weakref import WeakValueDictionary
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
-    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
-    WorkflowUpdateStage,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -33,14 +31,12 @@ from gpu_runbooks.workers.intake.closed_incidents import (
     is_first_fault,
     known_before,
 )
+from gpu_runbooks.workers.intake.handover import hand_over, latest
 from gpu_runbooks.workers.intake.openings import Arrival, start
 from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.staleness import Decision, decide
 from gpu_runbooks.workers.intake.turns import Turn, Turns
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
-
-UPDATE_SECONDS = 5.0
-"""A worker answers within milliseconds; one that has not after this is not there."""
 
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
@@ -66,12 +62,23 @@ class Delivered:
     reason: str = ""
 
 
+@dataclass(frozen=True)
+class _Judged:
+    """How a fault stands to the incidents of its node."""
+
+    running: bool
+    run_id: str
+    decision: Decision
+    answer: Delivered | None = None
+    """What became of it already."""
+
+
 class Incidents:
     """Incidents of one cluster, over one client. One update is in flight per incident."""
 
     def __init__(self, client: Client, cluster: str) -> None:
-        self._client = client
-        self._cluster = cluster
+        self.client = client
+        self.cluster = cluster
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._turns: Turns[Delivered] = Turns()
@@ -86,7 +93,7 @@ class Incidents:
         Node shows, and `max_age` the age from which on it has to show something.
         Raises `TemporalUnavailableError`.
         """
-        workflow_id = incident_id(self._cluster, report.plan.identity.name)
+        workflow_id = incident_id(self.cluster, report.plan.identity.name)
         arrival = Arrival(report, note, tuple(wrong), max_age)
         try:
             delivered, first = await self._turns.share(
@@ -101,14 +108,29 @@ class Incidents:
             return replace(delivered, status="duplicate")
         return delivered
 
+    async def standing(
+        self, report: FaultReport, *, wrong: Sequence[str], max_age: timedelta
+    ) -> tuple[Delivered | None, bool]:
+        """What the fault's node has to say of it before it is delivered: an answer, and an open incident.
+
+        Raises `TemporalUnavailableError`.
+        """
+        workflow_id = incident_id(self.cluster, report.plan.identity.name)
+        try:
+            async with self._limit:
+                judged = await self._judge(workflow_id, Arrival(report, "", tuple(wrong), max_age))
+        except UNREACHABLE as error:
+            raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+        return judged.answer, judged.running
+
     async def clear(self, node: str, cleared: ConditionCleared) -> None:
         """Tell the node's open incident that a condition became good again; nobody where there is none.
 
         A hint only: one that is lost costs a look at the node. Raises `TemporalUnavailableError`.
         """
-        workflow_id = incident_id(self._cluster, node)
+        workflow_id = incident_id(self.cluster, node)
         try:
-            handle = self._client.get_workflow_handle(workflow_id)
+            handle = self.client.get_workflow_handle(workflow_id)
             await handle.signal("condition_cleared", cleared, rpc_timeout=READ_TIMEOUT)
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
@@ -129,14 +151,29 @@ class Incidents:
     async def _deliver(self, workflow_id: str, arrival: Arrival) -> tuple[Delivered, bool]:
         """What became of a fault, and whether it is with an open incident now."""
         fault = arrival.report.fault
-        latest = await self._latest(workflow_id)
-        running = latest is not None and latest.status is WorkflowExecutionStatus.RUNNING
-        run_id = (latest.run_id or "") if latest is not None else ""
-        if latest is not None and running:
+        judged = await self._judge(workflow_id, arrival)
+        if judged.answer is not None:
+            return judged.answer, judged.answer.status == "duplicate"
+        if judged.running:
+            clock = asyncio.get_running_loop().time()
+            if seconds := self._repeats.seconds_until_news(workflow_id, judged.run_id, fault, clock):
+                raise TemporalUnavailableError(
+                    f"{workflow_id} has {fault.source} {fault.code} many times by now: the next joins in "
+                    f"{seconds:.0f} s"
+                )
+        return await self._report(workflow_id, arrival, judged.decision, running=judged.running), True
+
+    async def _judge(self, workflow_id: str, arrival: Arrival) -> _Judged:
+        """What the incidents of the node make of a fault without being told of it."""
+        fault = arrival.report.fault
+        last = await latest(self.client, workflow_id)
+        running = last is not None and last.status is WorkflowExecutionStatus.RUNNING
+        run_id = (last.run_id or "") if last is not None else ""
+        if last is not None and running:
             known = self._repeats.knows(workflow_id, run_id, fault.fingerprint)
-            if known or await is_first_fault(latest, arrival.report):
-                return Delivered("duplicate", workflow_id, run_id), True
-        before = Known() if latest is None else await known_before(self._client, latest, arrival.report)
+            if known or await is_first_fault(last, arrival.report):
+                return _Judged(running, run_id, Decision(), Delivered("duplicate", workflow_id, run_id))
+        before = Known() if last is None else await known_before(self.client, last, arrival.report)
         decision = decide(
             fault,
             now=datetime.now(UTC),
@@ -146,58 +183,35 @@ class Incidents:
             dealt=before.dealt,
             unsettled=before.unsettled,
         )
-        if decision.ignored:
-            dealt = before.dealt.run_id if before.dealt else ""
-            return Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored), False
-        if running:
-            clock = asyncio.get_running_loop().time()
-            if seconds := self._repeats.seconds_until_news(workflow_id, run_id, fault, clock):
-                raise TemporalUnavailableError(
-                    f"{workflow_id} has {fault.source} {fault.code} many times by now: the next joins in "
-                    f"{seconds:.0f} s"
-                )
-        return await self._report(workflow_id, arrival, decision, running=running), True
+        if not decision.ignored:
+            return _Judged(running, run_id, decision)
+        dealt = before.dealt.run_id if before.dealt else ""
+        ignored = Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored)
+        return _Judged(running, run_id, decision, ignored)
 
     async def _report(
         self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
     ) -> Delivered:
         report = arrival.report
-        try:
-            async with asyncio.timeout(UPDATE_SECONDS):
-                update = await self._client.start_update_with_start_workflow(
-                    "report_fault",
-                    report,
-                    start_workflow_operation=start(self._cluster, workflow_id, arrival, again=decision.again),
-                    wait_for_stage=WorkflowUpdateStage.COMPLETED,
-                    id=report.fault.fingerprint,
-                    rpc_timeout=timedelta(seconds=UPDATE_SECONDS),
-                )
-        except (RPCTimeoutOrCancelledError, TimeoutError):
-            # No worker took the update. If it opened the incident, then the fault is in the input and safe.
-            started = None if running else await self._latest(workflow_id)
-            if started is None or not await is_first_fault(started, report):
-                raise
-            return Delivered("started", workflow_id, started.run_id or "", "no worker has taken it up yet")
-        run_id = update.workflow_run_id or ""
-        try:
-            taken = await update.result()
-        except WorkflowUpdateFailedError as error:
-            return Delivered(_rejected(error, running=running), workflow_id, run_id)
-        if taken == EXPIRED:
+        handed = await hand_over(
+            self.client,
+            report,
+            start(self.cluster, workflow_id, arrival, again=decision.again),
+            workflow_id=workflow_id,
+            update_id=report.fault.fingerprint,
+            running=running,
+            is_ours=lambda run: is_first_fault(run, report),
+        )
+        if not handed.taken_up:
+            return Delivered("started", workflow_id, handed.run_id, "no worker has taken it up yet")
+        if handed.rejected is not None:
+            return Delivered(_rejected(handed.rejected, running=running), workflow_id, handed.run_id)
+        if handed.answer == EXPIRED:
             raise TemporalUnavailableError(
                 f"{workflow_id} was about an earlier machine of that name and ends now; the fault is taken "
                 "when it is sent again"
             )
-        return Delivered("joined" if running else "started", workflow_id, run_id)
-
-    async def _latest(self, workflow_id: str) -> WorkflowExecutionDescription | None:
-        """The latest incident of a node, open or closed; None where there was none within the retention."""
-        try:
-            return await self._client.get_workflow_handle(workflow_id).describe(rpc_timeout=READ_TIMEOUT)
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
+        return Delivered("joined" if running else "started", workflow_id, handed.run_id)
 
     async def _count(self, delivered: Delivered, fingerprint: str, repeats: int) -> None:
         """Count repeats, and tell the incident where it is time. A lost word leaves it short."""
@@ -206,7 +220,7 @@ class Incidents:
             return
         word = self._repeats.word(workflow_id, run_id, datetime.now(UTC))
         try:
-            handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+            handle = self.client.get_workflow_handle(workflow_id, run_id=run_id)
             await handle.signal("repeated", word, rpc_timeout=READ_TIMEOUT)
         except UNREACHABLE as error:
             log.info("%s was not told of repeats: %r", workflow_id, error)

@@ -7,10 +7,14 @@ from temporalio.client import WithStartWorkflowOperation
 from temporalio.common import WorkflowIDConflictPolicy
 
 from gpu_runbooks.activities.model.plan import FaultReport
+from gpu_runbooks.activities.model.seen import seen_of
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE
 from gpu_runbooks.workers.intake.closed_incidents import AGAIN, FIRST_FAULT
 from gpu_runbooks.workflows.audit import origin
 from gpu_runbooks.workflows.search_attributes import opening
+
+SEEN = "seen"
+"""Memo of an incident: place of the GPU that the fault in its input names, as `model.seen.Seen`."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ def start(
     fault, plan = arrival.report.fault, arrival.report.plan
     evidence = f"**Dealt with before**, and the node shows: {'; '.join(arrival.wrong)}"
     notes = [each for each in (arrival.note, evidence if again else "") if each]
-    starting: WithStartWorkflowOperation[object, object] = WithStartWorkflowOperation(
+    return WithStartWorkflowOperation(
         "NodeRemediation",
         {"report": arrival.report.model_dump(mode="json")},
         id=workflow_id,
@@ -41,8 +45,7 @@ def start(
         static_summary=f"{fault.source} {fault.code}: ladder {plan.treatment.ladder}",
         static_details="\n\n".join([origin(fault, plan), *notes]),
         search_attributes=opening(cluster, plan, fault),
-        memo={FIRST_FAULT: fault.fingerprint} | ({AGAIN: True} if again else {}),
+        memo={FIRST_FAULT: fault.fingerprint}
+        | ({SEEN: seen.model_dump(mode="json")} if (seen := seen_of(fault)) else {})
+        | ({AGAIN: True} if again else {}),
     )
-    # A failed call also fails this future, which nobody here awaits: asyncio would log each as an error.
-    starting._workflow_handle.add_done_callback(lambda handle: handle.cancelled() or handle.exception())  # noqa: SLF001
-    return starting

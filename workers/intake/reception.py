@@ -4,15 +4,19 @@ A source says what is wrong and on which live Node. It never decides what is don
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
-from gpu_runbooks.workers.intake.incidents import Incidents, TemporalUnavailableError
+from gpu_runbooks.workers.intake.earlier import Earlier
+from gpu_runbooks.workers.intake.incidents import Delivered, Incidents, TemporalUnavailableError
+from gpu_runbooks.workers.intake.job_records import JobRecords
+from gpu_runbooks.workers.intake.jobs import Jobs
 from gpu_runbooks.workers.intake.staleness import wrong_on
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
@@ -42,6 +46,8 @@ class Reception:
         self.kubernetes = kubernetes
         self._incidents = incidents
         self._policy_file = policy_file
+        self._earlier = Earlier(incidents.client, incidents.cluster)
+        self._jobs = Jobs(kubernetes, JobRecords(incidents.client, incidents.cluster))
 
     @property
     def policy(self) -> Policy:
@@ -58,21 +64,34 @@ class Reception:
 
     async def take(self, signal: str, fault: Fault, node: Object, note: str = "") -> Answer:
         """Take a fault of a live Node. Every answer but `unavailable` is final."""
-        name = node["metadata"]["name"]
-        labels = node["metadata"].get("labels") or {}
+        identity, labels = identity_of(node), node["metadata"].get("labels") or {}
         try:
-            plan = self._policy_file.plan(fault, identity_of(node), labels)
-            delivered = await self._incidents.deliver(
-                FaultReport(fault=fault, plan=plan),
-                note,
-                wrong=wrong_on(node, plan.expected, watched_conditions(self.policy)),
-                max_age=self.policy.intake.max_age,
-            )
+            fault = await self._earlier.counted(fault, identity, self.policy)
+            plan = self._policy_file.plan(fault, identity, labels)
+            report = FaultReport(fault=fault, plan=plan)
+            wrong = wrong_on(node, plan.expected, watched_conditions(self.policy))
+            delivered = await self._of_job(report, wrong) if plan.treatment.application else None
+            if delivered is None:
+                max_age = self.policy.intake.max_age
+                delivered = await self._incidents.deliver(report, note, wrong=wrong, max_age=max_age)
+                self._earlier.note(fault, identity)
         except ApplicationError as refused:
-            return self.told(Answer(signal, "refused", name, refused.message))
-        except TemporalUnavailableError as error:
-            return self.told(Answer(signal, "unavailable", name, str(error)))
-        return self.told(Answer(signal, node=name, **asdict(delivered)))
+            return self.told(Answer(signal, "refused", identity.name, refused.message))
+        except (TemporalUnavailableError, KubernetesError) as error:
+            return self.told(Answer(signal, "unavailable", identity.name, str(error)))
+        return self.told(Answer(signal, node=identity.name, **asdict(delivered)))
+
+    async def _of_job(self, report: FaultReport, wrong: Sequence[str]) -> Delivered | None:
+        """What became of an application's fault that is its job's; None where it is the node's alone.
+
+        A node with an open incident keeps its faults: a drain or a reset may have caused them.
+        """
+        intake = self.policy.intake
+        answered, is_open = await self._incidents.standing(report, wrong=wrong, max_age=intake.max_age)
+        if is_open:
+            return None
+        answered = answered or await self._jobs.answered(report.fault)
+        return answered or await self._jobs.take(report, intake)
 
     async def cleared(self, node: str, cleared: ConditionCleared) -> None:
         """Pass on that a condition of a node is good again. Raises `TemporalUnavailableError`."""
