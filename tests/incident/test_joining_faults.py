@@ -9,7 +9,7 @@ from incident.fakes import World
 from incident.plans import fault, report
 from incident.test_node_remediation import a_person_is_asked, client_time, start
 
-from gpu_runbooks.workflows.incident import KEPT_FAULTS
+from gpu_runbooks.workflows.incident_faults import KEPT_FAULTS
 
 HOURS = timedelta(hours=5)
 

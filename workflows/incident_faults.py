@@ -1,0 +1,278 @@
+"""The faults of an incident: how each is taken in, when it counts, what explains it, and when it is over."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault, Repeated
+from gpu_runbooks.activities.model.plan import FaultReport, RungName
+from gpu_runbooks.workflows.acts import DrainScope
+from gpu_runbooks.workflows.aftermath import is_reset
+from gpu_runbooks.workflows.incident_state import IncidentState
+from gpu_runbooks.workflows.phases import Outcome, Runbook
+from gpu_runbooks.workflows.policy.sequence import Explanation, Kind, Ours, explained, takes_back
+from gpu_runbooks.workflows.severity import (
+    BLOCKS,
+    REPAIRS,
+    first_repair,
+    notifies_owner,
+    restarts_workload,
+    severity,
+)
+from gpu_runbooks.workflows.standing import (
+    Pending,
+    counts_from,
+    decisive,
+    over_by_look,
+    over_by_word,
+)
+
+KEPT_FAULTS = 10
+"""Faults kept in full, the first one always: a payload holds 16 KiB. The others stay in the history."""
+
+LONGEST_SUMMARY = 200
+"""Characters of a fault's summary: ten faults are kept."""
+
+MOST_REPEATS = 10**9
+"""Repeats of a fault that are counted."""
+
+KEPT_FINGERPRINTS = 100
+"""Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
+
+
+class IncidentFaults(IncidentState):
+    """An incident as its faults see it."""
+
+    def join(self, report: FaultReport, now: datetime) -> None:
+        """Take in a fault that arrived while the incident is open."""
+        fault = short(report.fault)
+        if fault.fingerprint in self.fingerprints:
+            return
+        self.faults = as_many_as_fit([*self.faults, fault])
+        self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
+        self.looked = False
+        self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
+        explanation = self._explanation(report)
+        if explanation or severity(report.plan.treatment) == 0:
+            self.cleared = [*self.cleared, fault.fingerprint][-KEPT_FINGERPRINTS:]
+        self.clear([each for each in self.standing() if takes_back(fault, each)], now)
+        if explanation:
+            self.note(now, f"{explanation.kind}: {explanation.why}")
+            return
+        if notifies_owner(report.plan.treatment):
+            self.unnotified = as_many_as_fit([*self.unnotified, fault])
+        if severity(report.plan.treatment) == 0:
+            return
+        until = counts_from(report)
+        if until > now and self.runbook is Runbook.REMEDIATE:
+            self.pending = [*self.pending, Pending(fault=fault, until=until)][-KEPT_FAULTS:]
+            self.note(now, f"it counts from {until:%H:%M:%S} UTC, unless it is over by then")
+            return
+        self.count(report, now)
+
+    def _explanation(self, report: FaultReport) -> Explanation | None:
+        """Why a fault needs no answer beside that of the others, or of what we did; None where it counts."""
+        fault = report.fault
+        found = explained(fault, self.faults, self._ours())
+        if found is None or found.kind is Kind.OURS:
+            return found
+        if severity(report.plan.treatment) > severity(self.plan.treatment):
+            return None  # nothing that is done for the other would cure it
+        refutes = self.repaired is not None and fault.first_seen > self.repaired
+        return None if refutes else found
+
+    def _ours(self) -> Iterator[Ours]:
+        """When we reset GPUs, or had pods end: what the driver logs of it is no fault."""
+        if self.reset_began is not None:
+            ended = max((act.ended for act in self.acts if act.rung is RungName.RESET_GPU), default=None)
+            running = ended is None or ended < self.reset_began
+            yield Ours(self.reset_gpu, self.reset_began, None if running else ended)
+        for act in self.acts:
+            if act.rung in {RungName.DRAIN, RungName.RESTART_WORKLOAD}:
+                yield Ours((None, None), act.started, act.ended)
+        if self.draining and self.drain_began is not None:
+            yield Ours((None, None), self.drain_began)
+
+    def count(self, report: FaultReport, now: datetime) -> None:
+        """Take a fault into account.
+
+        The most severe treatment decides. Evidence newer than the last proven repair refutes it: the ladder
+        goes on. Older evidence is explained by that repair and is only recorded.
+        """
+        fault, rank = short(report.fault), severity(report.plan.treatment)
+        self.pending = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
+        # Which GPU to reset, and whose pods are in the way, was decided without it.
+        self.examined = None
+        if restarts_workload(report.plan.treatment):
+            self.workload_faults = as_many_as_fit([*self.workload_faults, fault])
+        elif report.plan.treatment.rule not in self.block_rules:
+            self.block_rules = [*self.block_rules, report.plan.treatment.rule][-KEPT_FAULTS:]
+            self.marker_due = self.blocked
+        if self.runbook is not Runbook.REMEDIATE:
+            self.note(now, f"recorded: a person runs {self.runbook}, and no repair follows from it")
+        elif not self.begun and now < self.not_before:
+            self._tolerate_decisive()
+            self._decide_by(report)
+        elif rank > severity(self.plan.treatment):
+            self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
+            if severity(self.plan.treatment) <= BLOCKS:
+                # What was asked, or tried in vain, was about a ladder that knew no repair.
+                self.question, self.unanswered, self.drains = None, False, 0
+            self._decide_by(report)
+        if self._is_of_work_that_goes_on(report):
+            self.note(now, "of pods that work on beside the repaired GPU: it takes nothing back")
+        elif self.repairing is not None and not self._reaches(self.repairing, report):
+            self.note(now, "not explained by the repair under way, which therefore will not count")
+            self.unexplained = True
+        elif self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
+            self.note(now, "not explained by the last repair, which therefore does not count")
+            self.refute_repair()
+
+    def _decide_by(self, report: FaultReport) -> None:
+        """Have this fault's plan decide. Slot and audit stay with the machine and pool of the first fault."""
+        kept = {name: getattr(self.plan, name) for name in ("identity", "pool", "pool_selector", "budget")}
+        self.plan = report.plan.model_copy(update=kept)
+        self.decisive = report.fault.fingerprint
+        if not self.begun:
+            self.not_before = counts_from(report)
+
+    def _tolerate_decisive(self) -> None:
+        """Let the fault that decided so far wait for the end of its toleration, unless it touches nothing."""
+        if severity(self.plan.treatment) == 0:
+            return
+        fault = next((each for each in self.faults if each.fingerprint == self.decisive), None)
+        if fault is not None and fault.fingerprint not in self.cleared:
+            self.pending = [*self.pending, Pending(fault=fault, until=self.not_before)][-KEPT_FAULTS:]
+
+    def standing(self) -> list[Fault]:
+        """The faults that are not known to be over."""
+        return [fault for fault in self.faults if fault.fingerprint not in self.cleared]
+
+    def due(self, now: datetime) -> list[Fault]:
+        """Faults that need a plan: their toleration is over, or the one that decided is."""
+        if self.plan_anew:
+            return self.standing() if self.question is None else []
+        return [each.fault for each in self.pending if each.until <= now]
+
+    def postpone(self, fault: Fault, until: datetime) -> None:
+        """Tolerate a fault for longer, since nobody could say what policy makes of it."""
+        rest = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
+        self.pending = [*rest, Pending(fault=fault, until=until)]
+
+    def decide_anew(self, reports: Iterable[FaultReport], now: datetime) -> None:
+        """Begin with the faults that stand, since the one that decided is over and nothing was done yet."""
+        reports, self.plan_anew = list(reports), False
+        chosen = decisive(reports, now)
+        self._decide_by(chosen)
+        self.pending = [
+            Pending(fault=short(report.fault), until=counts_from(report))
+            for report in reports
+            if report is not chosen and counts_from(report) > now
+        ]
+        self.note(now, f"{chosen.fault.source} {chosen.fault.code} stands, and decides from here")
+
+    def clear(self, over: Iterable[Fault], now: datetime) -> None:
+        """Take faults for over: the end before anything is done; a block stays until validated."""
+        over = [fault for fault in over if fault.fingerprint not in self.cleared]
+        if not over:
+            return
+        for fault in over:
+            self.note(now, f"{fault.source} {fault.code} {fault.reason} is over".replace("  ", " "))
+        fingerprints = {fault.fingerprint for fault in over}
+        self.cleared = [*self.cleared, *fingerprints][-KEPT_FINGERPRINTS:]
+        self.pending = [each for each in self.pending if each.fault.fingerprint not in fingerprints]
+        all_over = not self.standing() and len(self.fingerprints) == len(self.faults)
+        if self.runbook is not Runbook.REMEDIATE or self.outcome is not None:
+            return
+        if not self.begun:
+            if all_over:
+                self.end(Outcome.CLEARED, "it was over before anything was done")
+            else:
+                self.plan_anew = self.plan_anew or self.decisive in fingerprints
+        elif all_over and self.repaired is None and {act.rung for act in self.acts} <= {RungName.BLOCK}:
+            self.note(now, "only the block was done: the hardware is validated, and no repair follows")
+            self.repaired, self.pods_stay, self.validations, self.question = now, True, 0, None
+
+    def look_at(self, conditions: Mapping[str, str], now: datetime) -> None:
+        """Take in what a look at the node showed of its conditions."""
+        self.looked = True
+        self.clear(over_by_look(self.standing(), conditions), now)
+
+    def count_repeats(self, word: Repeated) -> None:
+        """Fold repeats into the faults that are kept. They are no news, and nothing follows from them."""
+        self.faults = [
+            fault.model_copy(
+                update={
+                    "count": min(fault.count + times, MOST_REPEATS),
+                    "last_seen": max(fault.last_seen, word.last_seen),
+                }
+            )
+            if (times := word.counts.get(fault.fingerprint, 0)) > 0
+            else fault
+            for fault in self.faults
+        ]
+
+    def hear(self, cleared: ConditionCleared, now: datetime) -> None:
+        """Take in that a watch saw a condition become good."""
+        self.clear(over_by_word(self.standing(), cleared.type, cleared.at), now)
+
+    def _covers(self, report: FaultReport) -> bool:
+        """Whether the last proven repair reaches a fault."""
+        last = next((act.rung for act in reversed(self.acts) if act.rung in REPAIRS and act.proven), None)
+        # Of a person, or somebody's reboot, the validation that follows decides.
+        return last is None or self._reaches(last, report)
+
+    def _reaches(self, repair: RungName, report: FaultReport) -> bool:
+        """Whether a repair can cure a fault: not a milder one, and not one of another GPU."""
+        first = first_repair(report.plan.treatment)
+        if first is not None and REPAIRS.index(first) > REPAIRS.index(repair):
+            return False
+        return repair is not RungName.RESET_GPU or is_reset(report.fault.entity, self.reset_gpu)
+
+    def _is_of_work_that_goes_on(self, report: FaultReport) -> bool:
+        """Whether it is an application's, on another GPU than the one that was emptied and reset."""
+        one_gpu = self.pods_stay or (self.repairing is RungName.RESET_GPU and self.drained is DrainScope.GPU)
+        return (
+            one_gpu
+            and restarts_workload(report.plan.treatment)
+            and not is_reset(report.fault.entity, self.reset_gpu)
+        )
+
+    def unsettled(self) -> set[str]:
+        """Fingerprints that stay news: tolerated faults, and applications' that no drain has settled."""
+        faults = [each.fault for each in self.pending] + (self.workload_faults if self.pods_stay else [])
+        return {fault.fingerprint for fault in faults}
+
+    def faulty_gpus(self) -> list[tuple[str | None, str | None]]:
+        """UUID and PCI address of each GPU that the faults name."""
+        named = [
+            (fault.entity.uuid, fault.entity.pci_address)
+            for fault in self.faults
+            if fault.entity.kind == "gpu"
+        ]
+        return list(dict.fromkeys(named))
+
+    def names_only_gpus(self) -> bool:
+        """Whether no fault is of the node as a whole."""
+        return all(fault.entity.kind == "gpu" for fault in self.faults)
+
+    def faulty_gpu(self) -> tuple[str | None, str | None]:
+        """The one GPU that all faults name; nothing for several, or where one is of the node."""
+        named = self.faulty_gpus()
+        return named[0] if self.names_only_gpus() and len(named) == 1 else (None, None)
+
+
+def short(fault: Fault) -> Fault:
+    return fault.model_copy(update={"summary": fault.summary[:LONGEST_SUMMARY]})
+
+
+def as_many_as_fit(faults: list[Fault]) -> list[Fault]:
+    """As many faults as a payload holds, the first and the latest ones.
+
+    The oldest goes of a place that another one names as well: no GPU is forgotten while there is such a one.
+    """
+    faults = list(faults)
+    while len(faults) > KEPT_FAULTS:
+        places = [fault.entity for fault in faults]
+        again = (i for i in range(1, len(faults) - 1) if places.count(places[i]) > 1)
+        del faults[next(again, 1)]
+    return faults
