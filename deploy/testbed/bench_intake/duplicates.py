@@ -107,8 +107,3 @@ async def _settled(incident: Any) -> int:
             length, since = now, time.monotonic()
         await asyncio.sleep(0.1)
     return length
-
-
-if __name__ == "__main__":
-    for name, figure in asyncio.run(measure()).items():
-        print(f"{name} {figure:,.1f}")
