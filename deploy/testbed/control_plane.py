@@ -76,15 +76,19 @@ class ControlPlane:
 
     async def launch(self) -> None:
         """Start the parts as children of `processes`, for a testbed that has more parts than these."""
+        await self.serve()
+        await asyncio.gather(
+            self._start_controller_manager(), self._start_controller("scheduler"), self._start_kwok()
+        )
+
+    async def serve(self) -> None:
+        """Start the API server and its store alone: objects stay as they are written, nobody acts on them."""
         self._pki.mkdir(parents=True, exist_ok=True)
         self._write_keys()
         etcd = await self._start_etcd()
         self.url = await self._start_api_server(etcd)
         for name, token in self._tokens.items():
             self._write_kubeconfig(name, token)
-        await asyncio.gather(
-            self._start_controller_manager(), self._start_controller("scheduler"), self._start_kwok()
-        )
 
     # --- use ----------------------------------------------------------------------------------------
 

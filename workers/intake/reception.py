@@ -14,6 +14,7 @@ from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from gpu_runbooks.workers.intake.earlier import Earlier
+from gpu_runbooks.workers.intake.fleet import Fleet
 from gpu_runbooks.workers.intake.incidents import Delivered, Incidents, TemporalUnavailableError
 from gpu_runbooks.workers.intake.job_records import JobRecords
 from gpu_runbooks.workers.intake.jobs import Jobs
@@ -48,6 +49,7 @@ class Reception:
         self._policy_file = policy_file
         self._earlier = Earlier(incidents.client, incidents.cluster)
         self._jobs = Jobs(kubernetes, JobRecords(incidents.client, incidents.cluster))
+        self.fleet = Fleet()
 
     @property
     def policy(self) -> Policy:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from gpu_runbooks.workers.intake import webhook
+from gpu_runbooks.workers.intake import aws_events, node_conditions, webhook
 from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.settings import Settings
 
@@ -13,4 +13,6 @@ Source = Callable[[Reception, Settings, asyncio.Event], Coroutine[Any, Any, None
 
 SOURCES: dict[str, Source] = {
     "alertmanager": webhook.run,
+    "node conditions": node_conditions.run,
+    "aws events": aws_events.run,
 }

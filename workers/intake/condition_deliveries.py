@@ -1,0 +1,199 @@
+"""Handing on what is bad about each node, until it is taken: one delivery in flight per node.
+
+A node that cannot be delivered, such as while Temporal is away, waits ever longer and holds up no other.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
+from gpu_runbooks.activities.nodes.node import identity_of
+from gpu_runbooks.workers.intake.condition_faults import Look, Watched, conditions_of
+from gpu_runbooks.workers.intake.fleet import KeptNode
+from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
+from gpu_runbooks.workers.intake.reception import Reception
+
+AT_ONCE = 16
+"""Nodes that are delivered at the same time."""
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds until a node is tried again; the pause doubles with each time that it is not taken."""
+
+JITTER = 0.2
+"""Share of the pause by which it is longer at random."""
+
+ASK_AGAIN = 3600.0
+"""Seconds after which a fault that still stands is handed on again. It is known then, unless its incident
+ended without an answer, such as by an error."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Bad:
+    """What is to be handed on about one node."""
+
+    name: str
+    uid: str
+    faults: dict[str, Fault] = field(default_factory=dict)
+    """All that is bad now, by fingerprint."""
+    answered: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """By fingerprint: type of a fault that was answered, and the loop time when it is handed on again."""
+    taken: set[str] = field(default_factory=set)
+    """Types that an incident may know."""
+    cleared: dict[str, ConditionCleared] = field(default_factory=dict)
+    """Types whose incident does not know yet that they are good again."""
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    work: asyncio.Task[None] | None = None
+    gone: bool = False
+    """Nobody needs it any more. Temporal's client takes a cancellation for a failed call and goes on."""
+
+    def see(self, look: Look) -> None:
+        """Take in what the node shows now."""
+        self.faults = {fault.fingerprint: fault for fault in look.faults}
+        for cleared in look.cleared:
+            if cleared.type in self.taken:
+                self.cleared[cleared.type] = cleared
+            self.taken.discard(cleared.type)
+            self.answered = {key: each for key, each in self.answered.items() if each[0] != cleared.type}
+        for fault in look.faults:
+            self.cleared.pop(fault.code, None)
+        self.news.set()
+
+    def due(self, now: float) -> Fault | None:
+        """A fault that is to be handed on now: what was never answered first."""
+        waiting = [
+            (self.answered.get(fingerprint, ("", float("-inf")))[1], fault.first_seen, fingerprint)
+            for fingerprint, fault in self.faults.items()
+        ]
+        moment, _, fingerprint = min(waiting, default=(float("inf"), None, ""))
+        return self.faults[fingerprint] if moment <= now else None
+
+    def seconds_until_due(self, now: float) -> float | None:
+        """Seconds until the next fault is due; None where only news can change anything."""
+        moments = [self.answered.get(fingerprint, ("", now))[1] for fingerprint in self.faults]
+        nearest = min(moments, default=float("inf"))
+        return max(0.0, nearest - now) if nearest < float("inf") else None
+
+
+class Deliveries:
+    """The deliveries of all nodes, as tasks of a group."""
+
+    def __init__(
+        self, reception: Reception, group: asyncio.TaskGroup, watched: Callable[[], Watched]
+    ) -> None:
+        self._reception = reception
+        self._group = group
+        self._watched = watched
+        self._nodes: dict[str, Bad] = {}
+        self._limit = asyncio.Semaphore(AT_ONCE)
+
+    def see(self, node: KeptNode, look: Look) -> None:
+        """Take in what a node shows. Nothing is kept of one that is well."""
+        bad = self._nodes.get(node.uid)
+        if bad is None:
+            if not look.faults:
+                return
+            bad = self._nodes[node.uid] = Bad(node.name, node.uid)
+        bad.see(look)
+        if bad.work is None or bad.work.done():
+            bad.work = self._group.create_task(self._work(bad))
+
+    def forget(self, uid: str) -> None:
+        """A Node went: nobody needs to know what was bad about it."""
+        if bad := self._nodes.pop(uid, None):
+            bad.gone = True
+            if bad.work:
+                bad.work.cancel()
+
+    def ask_again(self) -> None:
+        """Hand on anew what stands, since another policy may have another answer."""
+        for bad in self._nodes.values():
+            bad.answered.clear()
+            bad.news.set()
+
+    def cancel(self) -> None:
+        """End all deliveries. What was not taken is seen again at the next start."""
+        for uid in list(self._nodes):
+            self.forget(uid)
+
+    async def _work(self, bad: Bad) -> None:
+        """Deliver until nothing is bad about the node."""
+        clock = asyncio.get_running_loop().time
+        pause = 0.0
+        while not bad.gone and (bad.faults or bad.cleared):
+            bad.news.clear()
+            fault = bad.due(clock())
+            if fault is None and not bad.cleared:
+                await _first_of(bad.news, bad.seconds_until_due(clock()))
+                continue
+            async with self._limit:
+                done = await self._settle(bad, fault)
+            if done or bad.gone:
+                pause = 0.0
+                continue
+            # News do not cut the pause short: a node that changes all the time would be tried all the time.
+            pause = min(max(FIRST_PAUSE, 2 * pause), LONGEST_PAUSE)
+            await asyncio.sleep(pause * (1 + random.uniform(0, JITTER)))  # noqa: S311
+        if not bad.answered and not bad.taken and self._nodes.get(bad.uid) is bad:
+            del self._nodes[bad.uid]
+
+    async def _settle(self, bad: Bad, fault: Fault | None) -> bool:
+        """Deliver one thing about a node. False: it has to be tried again."""
+        try:
+            if fault is None:
+                await self._tell_cleared(bad)
+                return True
+            return await self._deliver(bad, fault)
+        except (KubernetesError, TemporalUnavailableError) as error:
+            log.info("node %s waits: %s", bad.name, error)
+        except Exception:
+            # Whatever it is about this node, the others and the other sources go on.
+            log.exception("the conditions of node %s could not be handed on", bad.name)
+        return False
+
+    async def _tell_cleared(self, bad: Bad) -> None:
+        kind, cleared = next(iter(bad.cleared.items()))
+        await self._reception.cleared(bad.name, cleared)
+        if bad.cleared.get(kind) is cleared:
+            del bad.cleared[kind]
+
+    async def _deliver(self, bad: Bad, fault: Fault) -> bool:
+        """Look at the live Node, and hand on the fault unless it is over."""
+        node = await self._reception.find_node(bad.name)
+        if node is None or node["metadata"]["uid"] != bad.uid:
+            bad.faults.clear()  # the watch will show what is there instead
+            return True
+        if fault.code in conditions_of(node, self._watched()).good:
+            bad.faults.pop(fault.fingerprint, None)
+            return True
+        # It stands in this boot, whatever the one was in which it began.
+        now = fault.model_copy(update={"boot_id": identity_of(node).boot_id})
+        answer = await self._reception.take(fault.code, now, node)
+        if answer.status == "unavailable":
+            return False
+        if fault.fingerprint in bad.faults:
+            bad.answered[fault.fingerprint] = fault.code, _again(answer.status)
+        if answer.status in {"started", "joined", "duplicate"}:
+            bad.taken.add(fault.code)
+        return True
+
+
+def _again(status: str) -> float:
+    """Loop time at which a fault with this answer is handed on again."""
+    if status == "refused":
+        return float("inf")  # nothing but another policy changes that
+    return asyncio.get_running_loop().time() + ASK_AGAIN * (1 + random.uniform(0, JITTER))  # noqa: S311
+
+
+async def _first_of(news: asyncio.Event, seconds: float | None) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await news.wait()
+    except TimeoutError:
+        return
