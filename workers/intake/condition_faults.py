@@ -26,7 +26,7 @@ REPORTER = "node conditions"
 STATUSES = frozenset({"True", "False"})
 """Statuses that say something. One of them that is not bad is good."""
 
-LONGEST_REASON = 128
+LONGEST_REASON = 256
 LONGEST_SUMMARY = 300
 LONGEST_MESSAGE = 4096
 """Characters of a message in which a GPU is looked for. Of a longer one nobody knows what else it names."""

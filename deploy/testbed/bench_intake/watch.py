@@ -6,7 +6,6 @@ one in a hundred. Temporal is away the whole time, so that what is bad also wait
 
 import asyncio
 import random
-import sys
 import tempfile
 from collections.abc import Awaitable, Iterable
 from datetime import UTC, datetime
@@ -163,8 +162,3 @@ def _condition(kind: str, status: str, reason: str) -> Object:
 def _kib(status: str, name: str) -> float:
     (line,) = [line for line in status.splitlines() if line.startswith(f"{name}:")]
     return float(line.split()[1])
-
-
-if __name__ == "__main__":
-    for figure, value in asyncio.run(measure()).items():
-        sys.stdout.write(f"{figure} {value:.1f}\n")
