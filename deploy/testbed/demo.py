@@ -142,7 +142,7 @@ async def _problems(testbed: Testbed, rows: Rows, before: dict[str, Footprint]) 
         if not demo_view.ended_right(scenario, incident)
     ]
     for scenario, incident in rows:
-        after = await _footprint(testbed, incident.node) if not scenario.acts else None
+        after = await _footprint(testbed, incident.node) if scenario.outcome == "notified" else None
         if after is not None and not before[incident.node].stands_in(after):
             problems.append(f"{incident.node} was touched, though the application was at fault")
     for action, expected in (("RebootInstances", 3), ("TerminateInstanceInAutoScalingGroup", 1)):

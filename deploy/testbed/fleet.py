@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, Object
+from gpu_runbooks.activities.names import GPU_RESOURCE
 from testbed.control_plane import ControlPlane
 from testbed.nodes import POOL, POOL_LABEL
 from testbed.processes import PartFailedError
@@ -34,6 +35,12 @@ class Fleet:
 
     async def pods_on(self, node: str) -> list[Object]:
         return await self._kubernetes.items("/api/v1/pods", field_selector=f"spec.nodeName={node}")
+
+    async def start_program(self, node: str) -> None:
+        """Have a pod with a GPU of this node, whatever else runs there."""
+        container = {"name": "program", "image": "program", "resources": {"limits": {GPU_RESOURCE: 1}}}
+        pod = {"metadata": {"name": f"program-{node}"}, "spec": {"nodeName": node, "containers": [container]}}
+        await self._kubernetes.request("POST", "/api/v1/namespaces/default/pods", body=pod)
 
     async def wait_for_nodes(self, count: int) -> None:
         """Wait until the pool has so many Ready nodes."""

@@ -31,8 +31,9 @@ async def _no_spare_rows(testbed: Testbed, node: str) -> None:
 
 
 async def _healthy(testbed: Testbed, node: str) -> None:
-    """Nothing is wrong with the hardware: the program read an address that it does not own."""
+    """Nothing is wrong with the hardware: a program on it read an address that it does not own."""
     await testbed.agents.start(node)
+    await testbed.fleet.start_program(node)
 
 
 async def _dead_agent(testbed: Testbed, node: str) -> None:
@@ -79,7 +80,7 @@ SCENARIOS = (
             *("drain", "replace", "validate", "return"),
         ),
     ),
-    Scenario("an application's fault", 31, _healthy, "left-alone", ()),
+    Scenario("an application's fault", 31, _healthy, "notified", ("notify_owner",)),
     Scenario(
         "the agent is dead",
         95,
