@@ -24,6 +24,8 @@ LONGEST = timedelta(hours=1)
 KEPT_FINGERPRINTS = 1000
 """By which a repeat is known after the end. What is forgotten opens another record, and tells once more."""
 
+FOR_THE_OWNER = frozenset({RungName.NOTIFY_OWNER, RungName.RESTART_WORKLOAD})
+
 FINGERPRINT_DIGITS = 12
 KEPT_CODES = 20
 
@@ -120,9 +122,12 @@ class JobRecord:
         return self.first.faults[0].fault
 
     def next_step(self, now: datetime, *, history_is_long: bool = False) -> Tell | Wait | Close:
-        """Tell the owner once, wait until the burst is over, close."""
-        rungs = self.first.treatment.rungs
-        rung = next((each for each in rungs if each.name is RungName.NOTIFY_OWNER), None)
+        """Tell the owner once, wait until the burst is over, close.
+
+        Where policy restarts the pods of one node, the owner is told too: a job is restarted as a whole, by
+        its controller.
+        """
+        rung = next((each for each in self.first.treatment.rungs if each.name in FOR_THE_OWNER), None)
         silent = rung is None or rung.observe or not self.enforce
         if rung is not None and not silent and self.told is None and not self.problem:
             return Tell(rung)

@@ -68,6 +68,10 @@ class TestDecision:
         assert isinstance(end, Close)
         assert end.outcome == outcome
 
+    @pytest.mark.parametrize("ladder", ["restart", "notify-and-restart"])
+    def test_what_restarts_the_pods_of_a_node_tells_the_owner_of_a_job(self, ladder):
+        assert isinstance(opened(ladder=ladder).next_step(T0), Tell)
+
     def test_a_long_history_ends_it(self):
         record = opened()
         record.told = TOLD
