@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from intake.aws_messages import health
 from integration.driving import (
     Traces,
     begun,
@@ -46,6 +47,20 @@ async def test_a_fault_comes_to_its_right_end(testbed, node, scenario):
         assert result.target != node
         names = [other["metadata"]["name"] for other in await testbed.fleet.nodes()]
         assert node not in names
+
+
+async def test_a_machine_that_aws_retires_is_replaced(testbed, node):
+    """By its announcement, from the queue of the intake."""
+    await testbed.agents.start(node)
+    instance = await instance_of(testbed, node)
+
+    await testbed.cloud.announce(health(instance))
+    handle = await begun(testbed, node)
+
+    assert (await (await handle.describe()).static_summary()) == "aws instance-retirement: ladder replace"
+    result, acts = await ended(handle)
+    assert (result.outcome, acts[-3:]) == ("replaced", ["replace", "validate", "return"])
+    assert traces(testbed, instance, node) == Traces(reboots=0, terminations=1, resets=0)
 
 
 @pytest.mark.parametrize("outcome", ["nothing", "never"])
