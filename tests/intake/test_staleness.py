@@ -46,6 +46,7 @@ def test_of_a_backlog_only_what_is_of_now_is_taken(age, boot_id, ignored):
         ({"unsettled": True}, True),  # an incident about it failed
         ({"source": FaultSource.AWS}, True),  # no node shows what AWS announces
         ({"max_age": timedelta(days=4)}, True),
+        ({"max_age": None}, True),
         ({"boot_id": BOOT}, False),
         ({}, False),
     ],

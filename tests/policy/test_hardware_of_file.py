@@ -82,7 +82,7 @@ def test_every_type_of_the_table_can_be_overridden_alone():
 def test_defaults_of_the_intake():
     assert load_policy(SMALLEST).intake == Intake(
         node_labels=("node", "kubernetes_node", "Hostname"),
-        max_age=timedelta(hours=6),
+        max_age=None,
         job_nodes=2,
         settle=timedelta(seconds=3),
     )

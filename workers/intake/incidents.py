@@ -85,7 +85,7 @@ class Incidents:
         self._repeats = Repeats()
 
     async def deliver(
-        self, report: FaultReport, note: str = "", *, wrong: Sequence[str], max_age: timedelta
+        self, report: FaultReport, note: str = "", *, wrong: Sequence[str], max_age: timedelta | None
     ) -> Delivered:
         """Make sure that the incident of the fault's node knows the fault, unless it is stale evidence.
 
@@ -109,7 +109,7 @@ class Incidents:
         return delivered
 
     async def standing(
-        self, report: FaultReport, *, wrong: Sequence[str], max_age: timedelta
+        self, report: FaultReport, *, wrong: Sequence[str], max_age: timedelta | None
     ) -> tuple[Delivered | None, bool]:
         """What the fault's node has to say of it before it is delivered: an answer, and an open incident.
 

@@ -25,7 +25,7 @@ class Arrival:
     note: str
     wrong: tuple[str, ...]
     """What the live Node itself shows wrong."""
-    max_age: timedelta
+    max_age: timedelta | None
     """Age of a fault from which on the node has to show something wrong."""
 
 

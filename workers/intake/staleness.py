@@ -71,7 +71,7 @@ def decide(
     fault: Fault,
     *,
     now: datetime,
-    max_age: timedelta,
+    max_age: timedelta | None,
     boot_id: str,
     wrong: Sequence[str],
     dealt: Dealt | None = None,
@@ -79,7 +79,8 @@ def decide(
 ) -> Decision:
     """Whether a fault that no open incident knows is taken.
 
-    `boot_id` is the node's of now, empty where it is unknown. `wrong` is what the node shows. `unsettled`: an
+    `max_age` None takes any age: what fires now is a word about now, however long ago it began. `boot_id` is
+    the node's of now, empty where it is unknown. `wrong` is what the node shows. `unsettled`: an
     incident knew the fault and ended without an answer, such as by an error, so that its age says nothing.
     """
     if fault.boot_id and boot_id and fault.boot_id != boot_id:
@@ -89,7 +90,8 @@ def decide(
     if dealt is not None:
         return _decide_again(fault, dealt, now, wrong)
     age = now - fault.first_seen
-    if age > max_age and not unsettled and not wrong and fault.source not in BEYOND_A_LOOK:
+    believed = max_age is None or age <= max_age or unsettled or fault.source in BEYOND_A_LOOK
+    if max_age is not None and not believed and not wrong:
         return Decision(
             f"expired: seen first {_words(age)} ago, at most {_words(max_age)} counts, no incident is about "
             "it, and the node shows no fault now"

@@ -22,8 +22,8 @@ class Intake(Written):
         *("node", "kubernetes_node", "Hostname"),
     )
     """Labels of an alert that may hold the node's name; the first that it carries must be a Node's name."""
-    max_age: Duration = timedelta(hours=6)
-    """How long ago a fault may have begun before its evidence counts as stale, and the node is looked at."""
+    max_age: Duration | None = None
+    """How long ago a fault may have begun before its evidence is stale, such as 6h; nothing: any age counts."""
     job_nodes: Annotated[int, Field(ge=2, le=1000, strict=True)] = 2
     """Nodes of one job that have one code at one moment, from which on it is the job's incident."""
     settle: Duration = timedelta(seconds=3)
@@ -39,8 +39,8 @@ class Intake(Written):
 
     @field_validator("max_age")
     @classmethod
-    def _ages(cls, value: timedelta) -> timedelta:
-        if not timedelta(minutes=1) <= value <= LARGEST_AGE:
+    def _ages(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and not timedelta(minutes=1) <= value <= LARGEST_AGE:
             raise ValueError(f"write an age of at least 1m and at most {LARGEST_AGE.days}d")
         return value
 
