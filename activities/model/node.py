@@ -100,5 +100,5 @@ class NodeObservation(Wire):
     efa_interfaces: int | None = None
     karpenter: bool = False
     """Karpenter launched it, so Karpenter replaces it."""
-    conditions: dict[str, str] = {}
+    conditions: dict[str, str] = Field(default={})
     """Status by type, of the conditions that were asked for and are there."""

@@ -115,6 +115,31 @@ async def test_a_watch_that_breaks_for_ever_is_asked_at_a_bounded_rate(impatient
 REPEATED = 2
 """Calls that one read makes when its connection is closed: aiohttp repeats it once, on a new one."""
 
+
+async def test_a_quiet_watch_goes_on_from_the_servers_bookmark(monkeypatch, faulty, proxy, admin, node):
+    """The server ends it as it was asked to, and nothing of the collection has changed."""
+    monkeypatch.setattr(module, "WATCH_SECONDS", 3)
+    monkeypatch.setattr(module, "LIST_INTERVAL", 0.2)
+    uid, name = node["metadata"]["uid"], node["metadata"]["name"]
+    following = faulty.follow(
+        NODES,
+        field_selector=f"metadata.name={name}",
+        keep=lambda seen: seen["spec"].get("unschedulable", False),
+        page_size=100,
+        list_every=3600,
+    )
+    async with asyncio.timeout(60), aclosing(following) as states:
+        async for nodes in states:
+            if nodes[uid]:
+                break
+            if proxy.count(path=NODES, watch=True) == 3:
+                await cordon(admin, name)
+    versions = [int(call.query["resourceVersion"]) for call in proxy.seen(path=NODES, watch=True)]
+    assert proxy.count(path=NODES, watch=False) == 1
+    assert versions == sorted(versions)
+    assert len(versions) == 3
+
+
 LIST_FAULTS = [
     pytest.param(respond(429, status(429, "TooManyRequests", "too many", retryAfterSeconds=0)), id="429"),
     pytest.param(respond(500, "<html>"), id="500"),
