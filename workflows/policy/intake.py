@@ -23,7 +23,7 @@ class Intake(Written):
     )
     """Labels of an alert that may hold the node's name; the first that it carries must be a Node's name."""
     max_age: Duration | None = None
-    """How long ago a fault may have begun before its evidence is stale, such as 6h; without it any age counts."""
+    """How long ago a fault may have begun before its evidence is stale; without it any age counts."""
     job_nodes: Annotated[int, Field(ge=2, le=1000, strict=True)] = 2
     """Nodes of one job that have one code at one moment, from which on it is the job's incident."""
     settle: Duration = timedelta(seconds=3)
