@@ -37,7 +37,8 @@ LIST_SHARE = 0.2
 """Share of the time that lists may take where one follows the other: those of thousands take seconds."""
 
 WATCH_SECONDS = 25
-"""The server ends a watch after so long, and says two seconds before where to go on (a bookmark)."""
+"""The server ends a watch after so long. Two seconds before, it says where to go on (a bookmark), if anything
+of the kind has changed at all."""
 
 SILENCE = 60.0
 """Seconds without a word of the server after which a watch does not go on: the list tells what it missed."""
