@@ -11,7 +11,7 @@ from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, RungName
 from gpu_runbooks.workflows.acts import Act, DrainScope
-from gpu_runbooks.workflows.incident_faults import IncidentFaults, short
+from gpu_runbooks.workflows.incident_faults import KEPT_FINGERPRINTS, IncidentFaults, short
 from gpu_runbooks.workflows.phases import Runbook
 from gpu_runbooks.workflows.severity import (
     REPAIRS,
@@ -74,6 +74,7 @@ class Incident(IncidentFaults):
     def record(self, act: Act) -> None:
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
+        self.looked = False
         if act.rung in REPAIRS:
             self.unsent = None
             self.pods_stay = self.drained is not DrainScope.NODE
@@ -93,6 +94,10 @@ class Incident(IncidentFaults):
 
     def go_on_with(self, target: NodeIdentity) -> None:
         """Take over the machine as an act left it, or its successor."""
+        if target.provider_id != self.target.provider_id:
+            # What was reported was of the machine that is gone.
+            known = [*self.cleared, *(fault.fingerprint for fault in self.standing())]
+            self.cleared, self.pending = known[-KEPT_FINGERPRINTS:], []
         self.target, self.agent_silent = target, False
         self.gone = self.terminating = False
         self.terminated = self.requested = self.node_claim = None

@@ -196,6 +196,24 @@ async def test_a_condition_that_stays_bad_is_waited_for_before_the_node_returns(
     assert world.acts.index("reboot") < world.acts.index("unblock")
 
 
+async def test_what_was_tolerated_on_the_old_machine_does_not_keep_its_successor_waiting(skipping, workers):
+    world = World(conditions={"Ready": "False"})
+    world.pause["replace"] = asyncio.Event()
+    async with workers(skipping.client, world):
+        with skipping.auto_time_skipping_disabled():
+            handle = await start(skipping.client, "replace")
+            await until(lambda: "replace" in world.calls)
+            began = await client_time(skipping.client)
+            stays = condition("Ready", "NodeStatusUnknown", at=began)
+            await handle.execute_update("report_fault", report("reboot", of=stays, toleration=6 * TEN))
+        world.pause["replace"].set()
+        result = await handle.result()
+        ended = await client_time(skipping.client)
+    assert result.outcome == "replaced"
+    assert "reboot" not in world.acts
+    assert ended - began < 6 * TEN
+
+
 async def test_a_condition_that_heals_on_a_node_that_is_only_blocked_is_validated_and_returned(
     skipping, workers
 ):
