@@ -90,8 +90,8 @@ async def _run(module: str, settings: Settings) -> None:
 def _duration(text: str) -> timedelta:
     try:
         return TypeAdapter(Duration).validate_python(text)
-    except (ValidationError, OverflowError):
-        message = f"write a duration with units, such as 36h or 30d; not {text[:80]!a}"
+    except ValidationError:
+        message = f"write a duration with units, such as 36h or 30d, at most 365d; not {text[:80]!a}"
         raise argparse.ArgumentTypeError(message) from None
 
 

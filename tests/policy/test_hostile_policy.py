@@ -2,6 +2,7 @@
 
 import contextlib
 import string
+from datetime import timedelta
 
 import pytest
 import yaml
@@ -69,6 +70,31 @@ def test_numbers_that_are_no_plain_ones(number):
         return
     found = problems(SMALLEST.replace("max_unavailable: 3", f"max_unavailable: {number}"))
     assert found[0].startswith("line 5: pools[0].budget.max_unavailable: it should be a valid integer; not")
+
+
+LONG = ["9999999999d", "99999999999999999999"[:19] + "s", "4000000d", "366d", "365d1s", "8761h"]
+
+
+@pytest.mark.parametrize("duration", LONG)
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ("operator_reminder: %s", "operator_reminder"),
+        ("intake: {max_age: %s}", "intake.max_age"),
+        ("ladders: {notify: [{rung: notify_owner, timeout: %s}]}", "ladders.notify[0].timeout"),
+        ("drain: {silent_node: %s}", "drain.silent_node"),
+        ("repair: {repeats: {window: %s}}", "repair.repeats.window"),
+        (RULE.replace("ladder", "toleration: %s, ladder") % ("A", "%s"), "faults[0].toleration"),
+    ],
+)
+def test_duration_that_no_wait_lasts(text, field, duration):
+    (problem,) = problems(SMALLEST + text % duration)
+    assert problem == f"line 8: {field}: write a duration of at most 365d; not '{duration}'"
+
+
+def test_year_is_a_duration():
+    (rule,) = load_policy(SMALLEST + RULE.replace("ladder", "toleration: 365d, ladder") % "A").faults
+    assert rule.toleration == timedelta(days=365)
 
 
 @pytest.mark.parametrize(

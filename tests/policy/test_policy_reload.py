@@ -122,6 +122,10 @@ def emptied(file: Path) -> None:
     file.write_text("")
 
 
+def endless(file: Path) -> None:
+    file.write_text(f"{SMALLEST}operator_reminder: 9999999999d\n")
+
+
 BAD: list[tuple[Callable[[Path], None], str, str]] = [
     (broken, "line 5: pools[0].budget.max_unavailable", "errors in line 5: pools[0].budget.max_unavailable"),
     (vanished, "the policy file of GPU_RUNBOOKS_POLICY cannot be read", "the policy file cannot be read"),
@@ -129,6 +133,7 @@ BAD: list[tuple[Callable[[Path], None], str, str]] = [
     (not_text, "not UTF-8: byte 0xff", "errors in line 8: the file"),
     (too_large, "larger than 256 KiB", "errors in line 1: the file"),
     (emptied, "it is empty", "errors in line 1: the file"),
+    (endless, "write a duration of at most 365d", "errors in line 8: operator_reminder"),
 ]
 
 
@@ -145,6 +150,26 @@ def test_bad_file_changes_nothing_and_is_told_once(spoil, problem, where, role, 
     (line,) = said(caplog)
     assert line.startswith(f"policy {before.digest} stays, the file does not count: ")
     assert problem in line
+
+
+def test_error_of_ours_keeps_the_policy_and_is_logged(role, file, caplog, monkeypatch):
+    def fail(content: bytes) -> None:
+        raise OverflowError("days=9999999999; must have magnitude <= 999999999")
+
+    before = role.policy
+    monkeypatch.setattr(policy_file, "load_policy", fail)
+    file.write_text(OTHER)
+    for _ in range(10):
+        role.look()
+    assert role.policy is before
+    assert role.problem_at == "the policy file does not count, reading it failed: see the log"
+    traceback, complaint = said(caplog)
+    assert traceback == "the policy file could not be read"
+    assert "reading it failed, which is a bug: OverflowError: days=9999999999" in complaint
+    monkeypatch.undo()
+    file.write_text(BROKEN)
+    settle(role)
+    assert "max_unavailable" in role.problem
 
 
 def test_health_tells_no_word_of_the_file(role, file):
@@ -199,7 +224,7 @@ def test_other_layout_is_no_other_policy(role, file, caplog):
     assert (said(caplog), role.problem) == ([], "")
 
 
-@pytest.mark.parametrize("spoil", [broken, not_text, too_large, emptied])
+@pytest.mark.parametrize("spoil", [broken, not_text, too_large, emptied, endless])
 def test_role_does_not_start_with_a_bad_file(spoil, file):
     spoil(file)
     with pytest.raises(PolicyError):

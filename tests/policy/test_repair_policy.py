@@ -87,7 +87,7 @@ def test_pool_overrides_field_by_field():
         ("{repeats: {window: 30m}}", "repair.repeats.window: write a window of at least 1h and at most 365d"),
         (
             "{repeats: {window: 366d}}",
-            "repair.repeats.window: write a window of at least 1h and at most 365d",
+            "repair.repeats.window: write a duration of at most 365d; not '366d'",
         ),
         ("{repeats: {resets: 0}}", "repair.repeats.resets: it should be greater than or equal to 1; not 0"),
         ('{repeats: {reboots: "2"}}', "repair.repeats.reboots: it should be a valid integer; not '2'"),

@@ -83,19 +83,26 @@ class PolicyFile:
             found = str(error)
         settled, self._seen = found == self._seen, found
         if settled and found != self._taken:
+            self._taken = found
             self._take(found)
         elif self.problem and settled:
             self._remind()
         return settled
 
     def _take(self, found: bytes | str) -> None:
-        self._taken = found
         try:
             if isinstance(found, str):
                 raise OSError(found)
             policy = load_policy(found)
+            policy.digest  # noqa: B018 - worked out here, where an error of it changes nothing
         except (OSError, PolicyError) as error:
             self.problem, self.problem_at = str(error), _places(error)
+            self._remind(at_once=True)
+            return
+        except Exception as error:  # an error of ours ends no role that has a good policy
+            self.problem = f"reading it failed, which is a bug: {type(error).__name__}: {error}"
+            self.problem_at = "the policy file does not count, reading it failed: see the log"
+            log.exception("the policy file could not be read")
             self._remind(at_once=True)
             return
         if policy.digest != self.policy.digest:

@@ -6,8 +6,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-LONGEST_DURATION = 20
-"""Characters: no wait of ours is longer than a year, and a number of more digits than this is no time."""
+LONGEST = timedelta(days=365)
+"""No wait of ours is longer: a moment further away than the calendar goes cannot be waited for."""
+
+MOST_CHARACTERS = 20
+"""Of a duration: a number of more digits is no time."""
 
 DURATION = re.compile(r"(?=\d)(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
 NAME = re.compile(r"[a-z0-9](?:[a-z0-9_.-]{0,61}[a-z0-9])?", re.ASCII)
@@ -39,10 +42,13 @@ class Written(BaseModel):
 def _duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
-    parts = DURATION.fullmatch(value) if isinstance(value, str) and len(value) <= LONGEST_DURATION else None
+    parts = DURATION.fullmatch(value) if isinstance(value, str) and len(value) <= MOST_CHARACTERS else None
     if parts is None:
         raise ValueError(f"write a duration with units, such as 30s, 10m or 1h30m; not {value!r}")
     days, hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    # Counted first: a timedelta holds fewer days than the digits can say.
+    if days * 86400 + hours * 3600 + minutes * 60 + seconds > LONGEST.total_seconds():
+        raise ValueError(f"write a duration of at most {LONGEST.days}d; not {value!r}")
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
 

@@ -10,10 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from gpu_runbooks.activities.model.repair import RebootMethod, RepairPolicy, RepeatPolicy
-from gpu_runbooks.workflows.policy.fields import Duration, Written
-
-LONGEST_WINDOW = timedelta(days=365)
-"""Of the look back at the same hardware; the retention of the Temporal namespace ends it earlier."""
+from gpu_runbooks.workflows.policy.fields import LONGEST, Duration, Written
 
 Cap = Annotated[int | None, Field(ge=1, le=100, strict=True)]
 
@@ -22,7 +19,7 @@ class Repeats(Written):
     """How often the same hardware is repaired before a person is asked."""
 
     window: Duration | None = None
-    """How far back repairs of the same hardware count."""
+    """How far back repairs of the same hardware count; no further than the retention of the namespace."""
     resets: Cap = None
     """Resets within the window."""
     reboots: Cap = None
@@ -33,8 +30,8 @@ class Repeats(Written):
     @field_validator("window")
     @classmethod
     def _looks_back(cls, value: timedelta | None) -> timedelta | None:
-        if value is not None and not timedelta(hours=1) <= value <= LONGEST_WINDOW:
-            raise ValueError(f"write a window of at least 1h and at most {LONGEST_WINDOW.days}d")
+        if value is not None and value < timedelta(hours=1):
+            raise ValueError(f"write a window of at least 1h and at most {LONGEST.days}d")
         return value
 
     def over(self, base: RepeatPolicy) -> RepeatPolicy:
