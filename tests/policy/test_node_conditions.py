@@ -163,6 +163,73 @@ def test_unknown_of_our_agent(reason, ladder):
     assert (treatment.ladder, treatment.toleration) == (ladder, timedelta(minutes=10))
 
 
+@pytest.mark.parametrize("reason", ["RecoveryAction2Needed", "GPULost", "RowRemapFailed", "NVLinkDown"])
+def test_reason_of_a_fault_proves_none_where_the_status_is_unknown(reason):
+    for said in (reason, f"InstanceTypeUnknown,{reason}"):
+        treatment = treated(HEALTHY_CONDITION, "Unknown", said)
+        assert (treatment.ladder, treatment.toleration) == ("block", timedelta(minutes=10))
+
+
+def test_rule_of_the_site_for_a_reason_and_unknown_counts():
+    match = f"{{source: condition, code: {HEALTHY_CONDITION}, status: Unknown, reasons: [GPULost]}}"
+    policy = load_policy(f"{SMALLEST}faults: [{{name: lost, match: {match}, ladder: replace}}]")
+    assert treated(HEALTHY_CONDITION, "Unknown", "GPULost", policy).ladder == "replace"
+
+
+HARDWARE = "AcceleratedHardwareReady"
+
+
+def site(*rules):
+    """A policy with a rule for each of (type, reasons, what it gives)."""
+    written = [
+        f"- {{name: r{number}, match: {{source: condition, code: {kind}, reasons: [{reasons}]}}, {gives}}}"
+        for number, (kind, reasons, gives) in enumerate(rules, start=1)
+    ]
+    return load_policy(f"{SMALLEST}faults:\n" + "\n".join(written))
+
+
+HARMLESS = (HEALTHY_CONDITION, "RowRemapPending", "ladder: none")
+OF_USERS = (HARDWARE, "NvidiaXID31Error", "application: true")
+MILD = (HARDWARE, "NvidiaXID31Error", "ladder: block")
+GRAVE = (HARDWARE, "NvidiaPCIeError", "ladder: replace")
+SOON = (HARDWARE, "NvidiaPowerError", "ladder: replace, toleration: 1m")
+LATE = (HARDWARE, "NvidiaThermalError", "ladder: replace, toleration: 1h")
+NOTICE = (HARDWARE, "NvidiaPCIeError", "ladder: notify")
+RESTARTS = (HARDWARE, "NvidiaPowerError", "ladder: restart")
+BOTH = (HARDWARE, '"NvidiaXID31Error,NvidiaXID79Error"', "ladder: block")
+
+
+@pytest.mark.parametrize(
+    ("policy", "condition", "reason", "rule", "ladder"),
+    [
+        (site(HARMLESS), HEALTHY_CONDITION, "RowRemapPending", "r1", "none"),
+        (site(HARMLESS), HEALTHY_CONDITION, "RowRemapPending,GPULost", "reason-GPULost", "replace"),
+        (site(HARMLESS), HEALTHY_CONDITION, "GPULost,RowRemapPending", "reason-GPULost", "replace"),
+        (site(HARMLESS), HEALTHY_CONDITION, "RowRemapPending,New", "condition-GPUHealthy", "block"),
+        (site(OF_USERS), HARDWARE, "NvidiaXID31Error NvidiaXID79Error", "reason-NvidiaXID79Error", "replace"),
+        (site(OF_USERS), HARDWARE, "NvidiaXID31Error,SomethingNew", "condition-" + HARDWARE, "reset"),
+        (site(MILD, GRAVE), HARDWARE, "NvidiaXID31Error,NvidiaPCIeError", "r2", "replace"),
+        (site(GRAVE, MILD), HARDWARE, "NvidiaXID31Error,NvidiaPCIeError", "r1", "replace"),
+        (site(GRAVE, MILD), HARDWARE, "NvidiaPCIeError,NvidiaXID31Error", "r1", "replace"),
+        (site(LATE, SOON), HARDWARE, "NvidiaThermalError,NvidiaPowerError", "r2", "replace"),
+        (site(NOTICE, RESTARTS), HARDWARE, "NvidiaPCIeError,NvidiaPowerError", "r2", "restart"),
+        # Words that stand together in a rule are one reason.
+        (site(BOTH), HARDWARE, "NvidiaXID31Error,NvidiaXID79Error", "r1", "block"),
+        (site(BOTH), HARDWARE, "NvidiaXID79Error,NvidiaXID31Error", "reason-NvidiaXID79Error", "replace"),
+    ],
+)
+def test_each_reason_is_asked_and_the_gravest_answer_decides(policy, condition, reason, rule, ladder):
+    treatment = treated(condition, "False", reason, policy)
+    assert (treatment.rule, treatment.ladder) == (rule, ladder)
+
+
+def test_site_rule_for_one_of_gkes_xids_hides_no_other():
+    rule = "{name: fell-off, match: {source: xid, code: 79}, ladder: none}"
+    policy = load_policy(f"{SMALLEST}faults: [{rule}]")
+    treatment = treated("XidCriticalError", "True", '{"79":true, "48":true}', policy)
+    assert (treatment.rule, treatment.ladder) == ("reason-xid-48", "reset")
+
+
 def test_words_of_a_reason():
     assert words_of(" A,B; C|D\tE ") == ("A", "B", "C", "D", "E")
     assert words_of("") == ()

@@ -6,7 +6,7 @@ from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.built_in import GOOD_CONDITION, MANUAL
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
-from gpu_runbooks.workflows.policy.condition_reasons import known_reasons, meanings, words_of
+from gpu_runbooks.workflows.policy.condition_reasons import by_reason, known_reasons, meaning_of
 from gpu_runbooks.workflows.policy.known_codes import (
     aws_events,
     dcgm_codes,
@@ -61,11 +61,12 @@ def _of_code(fault: Fault) -> str:
 def _of_condition(fault: Fault) -> str:
     """What the reasons mean, or else that the type is bad with this status."""
     said = []
-    for found, word in zip(meanings(fault), words_of(fault.reason), strict=False):
+    for each in by_reason(fault):
+        found = meaning_of(each)
         if found is not None and isinstance(found.means, Fault):
             said.append(_of_code(found.means))
-        elif word in known_reasons():
-            said.append(known_reasons()[word].meaning)
+        elif each.reason in known_reasons():
+            said.append(known_reasons()[each.reason].meaning)
     if words := "; ".join(filter(None, said)):
         return words
     row = condition_of(fault.code.strip(), fault.status)

@@ -4,17 +4,21 @@
 2. what a reason of the condition means: the site's rule for the Xid that it names, else what is built in;
 3. what is built in: NVIDIA's recovery action, a repeat, the table of the source;
 4. else the ladder `block`.
+
+Each reason of a condition is asked by itself, and the gravest answer decides: a rule for a harmless reason
+says nothing of the others.
 """
 
 from datetime import timedelta
 
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
+from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.policy.built_in import LADDER_OF, Answer, built_in_answer
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
-from gpu_runbooks.workflows.policy.condition_reasons import Meaning, meanings
+from gpu_runbooks.workflows.policy.condition_reasons import DOUBTS, Meaning, by_reason, meaning_of
 from gpu_runbooks.workflows.policy.faults import FaultRule, Recurrence, canonical_code
-from gpu_runbooks.workflows.policy.ladders import NO_TOUCH, Ladder, leaves_node
-from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses, condition_of
+from gpu_runbooks.workflows.policy.ladders import NO_TOUCH, leaves_node
+from gpu_runbooks.workflows.policy.node_conditions import UNKNOWN, built_in_statuses, condition_of
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.repeats import RepeatRule, repeat_rule
 from gpu_runbooks.workflows.policy.rows import FirstRung
@@ -23,7 +27,13 @@ from gpu_runbooks.workflows.severity import REPAIRS
 
 def answer_to(policy: Policy, fault: Fault) -> Answer:
     """The rule for a fault, and its ladder by name."""
-    return _site_answer(policy, fault) or _by_reason(policy, fault) or built_in_answer(fault)
+    if fault.source is not FaultSource.CONDITION:
+        return _site_answer(policy, fault) or built_in_answer(fault)
+    whole = _site_rule(policy, fault)
+    if whole is not None and fault.reason in whole.match.reasons:
+        return _of_rule(whole, fault)  # for these very reasons together
+    answers = [_of_condition(policy, each) for each in by_reason(fault)]
+    return max(answers, key=lambda answer: _gravity(policy, answer))
 
 
 def counts_repeats(policy: Policy, fault: Fault) -> Recurrence | RepeatRule | None:
@@ -52,19 +62,22 @@ def _of_rule(rule: FaultRule, fault: Fault) -> Answer:
     return Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration)
 
 
-def _by_reason(policy: Policy, fault: Fault) -> Answer | None:
-    """The strongest of what the reasons of a bad condition mean; None where nobody knows any of them."""
-    if fault.source is not FaultSource.CONDITION:
-        return None
+def _of_condition(policy: Policy, fault: Fault) -> Answer:
+    """Answer to a condition with one reason, or none."""
+    return _site_answer(policy, fault) or _by_meaning(policy, fault) or built_in_answer(fault)
+
+
+def _by_meaning(policy: Policy, fault: Fault) -> Answer | None:
+    """Answer to what the reason of a bad condition means; None where nobody knows it."""
     condition = condition_of(fault.code.strip(), fault.status)
-    said = meanings(fault)
-    if condition is None or not any(said):
+    meaning = meaning_of(fault)
+    if condition is None or meaning is None:
         return None
-    answers = [
-        _of_meaning(policy, meaning, condition.toleration) if meaning else built_in_answer(fault)
-        for meaning in said
-    ]
-    return max(answers, key=lambda answer: _strength(policy.ladder(answer.ladder) or ()))
+    answer = _of_meaning(policy, meaning, condition.toleration)
+    if fault.status != UNKNOWN or fault.reason in DOUBTS:
+        return answer
+    # Whoever does not know whether it is bad proves nothing graver by naming a reason.
+    return min(answer, built_in_answer(fault), key=lambda each: _gravity(policy, each))
 
 
 def _of_meaning(policy: Policy, meaning: Meaning, toleration: timedelta) -> Answer:
@@ -77,6 +90,10 @@ def _of_meaning(policy: Policy, meaning: Meaning, toleration: timedelta) -> Answ
     return Answer(meaning.rule, answer.ladder, answer.application, toleration)
 
 
-def _strength(ladder: Ladder) -> tuple[bool, int, int]:
-    repairs = [REPAIRS.index(step.rung) + 1 for step in ladder if step.rung in REPAIRS]
-    return not leaves_node(ladder), next(iter(repairs), 0), len(ladder)
+def _gravity(policy: Policy, answer: Answer) -> tuple[bool, bool, int, int, timedelta]:
+    """By what is done, the node before the workload, the first repair before all else; then by how soon."""
+    ladder = policy.ladder(answer.ladder) or ()
+    rungs = [step.rung for step in ladder]
+    repairs = [REPAIRS.index(rung) + 1 for rung in rungs if rung in REPAIRS]
+    ends_work = not {RungName.DRAIN, RungName.RESTART_WORKLOAD}.isdisjoint(rungs)
+    return not leaves_node(ladder), ends_work, next(iter(repairs), 0), len(ladder), -answer.toleration

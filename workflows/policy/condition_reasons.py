@@ -35,6 +35,9 @@ Source: GoogleCloudPlatform/container-engine-accelerators.
 RECOVERY_ACTION = "recovery-action"
 """Code of a fault of which nothing but the action that the driver wants is known."""
 
+DOUBTS = frozenset({"DriverUnresponsive", "DriverUnavailable", "GPUUnanswered", "InstanceTypeUnknown"})
+"""Reasons by which our agent says why it does not know: what they mean, they mean with status Unknown."""
+
 LONGEST_REASON = 1024
 """Characters. Source: the validation of metav1.Condition; those of Nodes are not validated."""
 
@@ -87,12 +90,22 @@ def words_of(reason: str) -> tuple[str, ...]:
     return tuple(word for word in _SEPARATORS.split(reason[:LONGEST_REASON].strip()) if word)[:MOST_WORDS]
 
 
-def meanings(fault: Fault) -> list[Meaning | None]:
-    """What each reason of a condition fault means, None for one that nobody knows."""
+def by_reason(fault: Fault) -> list[Fault]:
+    """A condition fault as one for each of its reasons; itself where it has none, or one."""
     if fault.code.strip() == GKE_XIDS:
-        return [_xid(fault, number, f"{RULE}xid-{int(number)}") for number in _json_xids(fault.reason)]
+        words = [f'{{"{number}":true}}' for number in _json_xids(fault.reason)]
+    else:
+        words = list(words_of(fault.reason))
+    return [fault.model_copy(update={"reason": word}) for word in words] or [fault]
+
+
+def meaning_of(fault: Fault) -> Meaning | None:
+    """What the one reason of a condition fault means; None for one that nobody knows."""
+    if fault.code.strip() == GKE_XIDS:
+        number = next(iter(_json_xids(fault.reason)), None)
+        return _xid(fault, number, f"{RULE}xid-{int(number)}") if number else None
     agent = AGENT_OF.get(fault.code.strip())
-    return [_meaning(fault, word, agent) for word in words_of(fault.reason)] if agent else []
+    return _meaning(fault, fault.reason, agent) if agent else None
 
 
 def _meaning(fault: Fault, word: str, agent: str) -> Meaning | None:

@@ -7,7 +7,6 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.workflows.policy.catalogue import parse_code
-from gpu_runbooks.workflows.policy.condition_reasons import words_of
 from gpu_runbooks.workflows.policy.fields import Code, ConditionStatus, Duration, Flag, Name, Reason, Written
 
 LONGEST_LOOK_BACK = timedelta(days=30)
@@ -65,7 +64,7 @@ class Match(Written):
         return frozenset(self.statuses if self.status is None else (self.status,))
 
     def fits(self, fault: Fault, built_in_statuses: frozenset[str]) -> bool:
-        """Whether a fault with a code of this rule is one of the rule, by its status and reason.
+        """Whether a fault with a code of this rule is one of the rule, by its status and its one reason.
 
         A fault without them, such as one that a person names, fits where no reason is written.
         `built_in_statuses` are those of the fault's type.
@@ -74,7 +73,7 @@ class Match(Written):
             return True
         statuses = self.bad_statuses or built_in_statuses
         return (not fault.status or fault.status in statuses) and (
-            not self.reasons or not {fault.reason, *words_of(fault.reason)}.isdisjoint(self.reasons)
+            not self.reasons or fault.reason in self.reasons
         )
 
 
