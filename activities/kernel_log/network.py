@@ -44,7 +44,8 @@ _ENA_CODES: _Codes = (
     (
         "ena-tx-not-completed",
         re.compile(
-            r"Tx\b.{0,30}\b(?:wasn't|was not|not) completed on time|lost tx completions?\b", re.IGNORECASE
+            r"Tx\b(?:(?!Tx\b).){0,30}\b(?:wasn't|was not|not) completed on time|lost tx completions?\b",
+            re.IGNORECASE,
         ),
     ),
     ("ena-reset-triggered", re.compile(r"trigger reset is on", re.IGNORECASE)),

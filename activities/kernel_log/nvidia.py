@@ -30,8 +30,6 @@ _UUID = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _FELL_OFF = re.compile(rf"NVRM: GPU (?:at )?({PATTERN}):? (?:GPU )?has fallen off the bus\b", re.ASCII)
-_PROBED = re.compile(rf"NVRM: The NVIDIA GPU ({PATTERN})(?![0-9A-Fa-f:.])", re.ASCII)
-_OFF_THE_BUS = re.compile(r"NVRM: (?:[^\n]{0,160} )?fallen off the bus\b")
 _INIT = re.compile(rf"NVRM: GPU ({PATTERN}): RmInitAdapter failed!", re.ASCII)
 
 _PEERMEM = re.compile(
@@ -92,16 +90,6 @@ def read_fell_off(text: str) -> Finding | None:
     """A GPU that fell off the bus, as the driver says it without a number on one line."""
     line = _FELL_OFF.match(text)
     return lost(pci_address(line[1]), text) if line else None
-
-
-def read_probed(text: str) -> str | None:
-    """Address on the first of several lines, of which a later one says what is wrong with the GPU."""
-    line = _PROBED.match(text)
-    return pci_address(line[1]) if line else None
-
-
-def says_off_the_bus(text: str) -> bool:
-    return _OFF_THE_BUS.match(text) is not None
 
 
 def lost(pci: str | None, text: str) -> Finding:

@@ -15,6 +15,7 @@ from gpu_runbooks.activities.kernel_log.kmsg import read_kmsg
 from gpu_runbooks.activities.kernel_log.lines import read_line
 from gpu_runbooks.activities.kernel_log.marker import PREFIX, read_marker
 from gpu_runbooks.activities.kernel_log.network import read_network
+from gpu_runbooks.activities.kernel_log.probe import Probes, read_name, read_rest
 from gpu_runbooks.activities.kernel_log.record import Record
 from gpu_runbooks.activities.kernel_log.relevance import RECORD, is_relevant_line, is_relevant_record
 from gpu_runbooks.activities.kernel_log.repeats import MOST_DEVICES, Recent, Told
@@ -22,14 +23,10 @@ from gpu_runbooks.activities.kernel_log.window import Completeness, Moment, Wind
 from gpu_runbooks.activities.kernel_log.xid import read_xid
 
 JOIN = 5.0
-"""Seconds within which lines belong to one fault: of an NVSwitch, or of a GPU that is gone at probe."""
+"""Seconds within which lines belong to one fault of an NVSwitch."""
 
 LOST_AGAIN = 60.0
 """Seconds in which a GPU that fell off the bus is told once, whichever forms its lines have."""
-
-JOIN_LINES = 8
-"""As many lines, where these have no times."""
-
 
 JOURNAL = b"systemd-journald"
 """Writer of notes about records of the kernel that it missed."""
@@ -61,7 +58,7 @@ class Parser:
         self._completeness = Completeness()
         self._line = 0
         self._in_kmsg = False
-        self._probed: tuple[str, Record, Moment] | None = None
+        self._probes = Probes()
         self._lost = Recent(LOST_AGAIN)
         self._switches = Recent(JOIN)
         self._told = Told()
@@ -69,10 +66,11 @@ class Parser:
     @property
     def window(self) -> Window:
         """Whether the log is whole since the beginning, or since `begin_window`."""
-        return self._completeness.window()
+        return self._completeness.window(self._probes.unsaid())
 
     def begin_window(self) -> None:
         self._completeness.begin_window()
+        self._probes.begin_window()
 
     def feed(self, line: bytes | str) -> tuple[Event, ...]:
         """The events that a line completes. Several lines at once are read one after the other."""
@@ -122,10 +120,10 @@ class Parser:
             return ()
         moment = self._moment(record)
         if record.continues:
-            return self._join(text, moment)
-        events = self._tell(self._find(text, record, moment), record)
-        for each in (text, *further) if self._probed else ():
-            events += self._join(each.strip(), moment)
+            return self._join(text, moment, last=True)
+        events = self._tell(self._find(text, record, moment), record) + self._join(text, moment, last=False)
+        for each in further if self._probes.names(record) else ():
+            events += self._join(each.strip(), moment, last=True)
         return events
 
     def _find(self, text: str, record: Record, moment: Moment) -> Finding | None:
@@ -150,24 +148,34 @@ class Parser:
             if len(self._uuids) < MOST_DEVICES:
                 self._uuids[known[0]] = known[1]
             return None
-        if pci := nvidia.read_probed(text):
-            self._probed = (pci, record, moment)
-            if "fallen off the bus" not in text:
-                return None
-            self._probed = None
-            return self._first_lost(nvidia.lost(pci, text), record, moment)
+        if probed := read_name(text):
+            pci, line = probed
+            if line.gone:
+                return self._first_lost(nvidia.lost(pci, text), record, moment)
+            if line.verb in {None, "has"}:
+                self._probes.name(pci, line, record, moment)
+                self._completeness.unsaid(self._probes.given_up(moment))
+            return None
         if finding := nvidia.read_fell_off(text):
             return self._first_lost(finding, record, moment)
         return nvidia.read_other(text)
 
-    def _join(self, text: str, moment: Moment) -> tuple[Event, ...]:
-        """The event of a line that says what is wrong with the GPU that a line before named."""
-        if self._probed is None or not nvidia.says_off_the_bus(text):
+    def _join(self, text: str, moment: Moment, *, last: bool) -> tuple[Event, ...]:
+        """The event of a line that says what is wrong with a GPU that a line before named.
+
+        `last`: it belongs to the line before, and so to the GPU that was named last.
+        """
+        line = read_rest(text)
+        if line is None:
             return ()
-        (pci, record, named), self._probed = self._probed, None
-        if not moment.near(named, JOIN, lines=JOIN_LINES):
-            return ()
-        return self._tell(self._first_lost(nvidia.lost(pci, text), record, moment), record)
+        self._completeness.unsaid(self._probes.given_up(moment))
+        named = self._probes.take(line, last=last)
+        if named is not None:
+            lost = nvidia.lost(named.pci, text)
+            return self._tell(self._first_lost(lost, named.record, moment), named.record)
+        if line.gone and not last and not self._lost.lately(moment):
+            self._completeness.nameless(text)
+        return ()
 
     def _first_lost(self, finding: Finding | None, record: Record, moment: Moment) -> Finding | None:
         """The finding, but for a GPU that was just told to have fallen off the bus."""
@@ -218,7 +226,7 @@ class Parser:
     def _begin_boot(self, boot_id: str) -> None:
         self._boot_id = boot_id
         self._uuids = dict(self._known)
-        self._probed = None
+        self._completeness.unsaid(self._probes.clear())
         self._lost.clear()
         self._switches.clear()
         self._completeness.begin_boot()

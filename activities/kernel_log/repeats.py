@@ -33,6 +33,11 @@ class Recent:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._moments: OrderedDict[Hashable, Moment] = OrderedDict()
+        self._last: Moment | None = None
+
+    def lately(self, moment: Moment) -> bool:
+        """Whether anything was seen within the time before."""
+        return self._last is not None and moment.near(self._last, self._seconds)
 
     def again(self, thing: Hashable, moment: Moment) -> bool:
         """Whether it was seen within the time before; if not, it is now."""
@@ -43,9 +48,10 @@ class Recent:
         return False
 
     def put(self, thing: Hashable, moment: Moment) -> None:
-        self._moments[thing] = moment
+        self._moments[thing] = self._last = moment
         if len(self._moments) > MOST_DEVICES:
             self._moments.popitem(last=False)
 
     def clear(self) -> None:
         self._moments.clear()
+        self._last = None

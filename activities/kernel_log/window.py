@@ -1,6 +1,7 @@
 """Whether a stretch of the log is whole: only of a whole one can be said that no fault is in it."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpu_runbooks.activities.kernel_log.event import printable
@@ -69,8 +70,10 @@ class Completeness:
         self._note: tuple[Moment, str] | None = None
         self._reasons: dict[str, None] = {}
 
-    def window(self) -> Window:
-        return Window(not self._reasons, tuple(self._reasons))
+    def window(self, unsaid: Iterable[str] = ()) -> Window:
+        """What was found, with the GPUs of which the log still has to say what is wrong, by address."""
+        reasons = tuple(dict.fromkeys((*self._reasons, *map(_unsaid, unsaid))))[:MOST_REASONS]
+        return Window(not reasons, reasons)
 
     def begin_window(self) -> None:
         """Forget what was missing. The sequence goes on."""
@@ -113,6 +116,19 @@ class Completeness:
         if found := _OF_A_READER.search(line):
             self._lack(found[1].decode("ascii", "replace"))
 
+    def unsaid(self, gpus: Iterable[str]) -> None:
+        """GPUs, by address, were named as having something wrong, and the lines that say what are missing."""
+        for gpu in gpus:
+            self._lack(_unsaid(gpu))
+
+    def nameless(self, text: str) -> None:
+        """A line says that a GPU is gone, and the one that names the GPU is missing."""
+        self._lack(f"the line before is missing that names the GPU: {text}")
+
     def _lack(self, reason: str) -> None:
         if len(self._reasons) < MOST_REASONS:
             self._reasons[printable(reason, LONGEST_REASON)] = None
+
+
+def _unsaid(gpu: str) -> str:
+    return f"lines are missing that say what was wrong with GPU {gpu} at probe"

@@ -29,14 +29,15 @@ _TEXT_BEGINS = re.compile(
 """How the driver's own text may begin: a process may have a comma in its name."""
 
 _PLACE = re.compile(r"GPC ([0-9]{1,3}), TPC ([0-9]{1,3})(?:, SM ([0-9]{1,3}))?(?![0-9])", re.ASCII)
-_CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,6})\s*$", re.ASCII)
+_CAUSED_BY = re.compile(r"caused by previous Xid ([0-9]{1,6})(?!\w|\.[0-9])", re.ASCII)
 _FLAGS = re.compile(r"\bRST: (Yes|No), D-RST: (Yes|No)\b")
 _RECOVERY = re.compile(
     r"GPU recovery action changed from 0x([0-9a-f]{1,8})\b(?: \([^()]{0,60}\))? to 0x([0-9a-f]{1,8})\b",
     re.IGNORECASE | re.ASCII,
 )
+_COMMA = re.compile(", ")
 _NVLINK5 = re.compile(
-    r"([A-Z][A-Z0-9_]{0,40}) (?:Link )?(Fatal|Non-?fatal)(?: XC([01]))?(?: i([0-9]))?"
+    r"\b([A-Z][A-Z0-9_]{0,40}) (?:Link )?(Fatal|Non-?fatal)(?: XC([01]))?(?: i([0-9]))?"
     r"(?: Link (-?[0-9]{1,3}))?(?![0-9])(?: ?\(([0-9a-fx, ]{1,200})\))?",
     re.IGNORECASE | re.ASCII,
 )
@@ -100,8 +101,7 @@ def _details(code: int, said: str) -> dict[str, Any]:
     if code == 13:
         return _place(said)
     if code == 45:
-        cause = _number(_CAUSED_BY.search(said))
-        return {"caused_by": cause} if cause else {}
+        return _cause(said)
     if code == 74:
         return _link(said)
     if code in {94, 95}:
@@ -111,6 +111,17 @@ def _details(code: int, said: str) -> dict[str, Any]:
     if code == 154 and (change := _RECOVERY.search(said)):
         return {"previous_action": int(change[1], 16), "recovery_action": int(change[2], 16)}
     return {}
+
+
+def _cause(said: str) -> dict[str, Any]:
+    causes = list(_CAUSED_BY.finditer(said))
+    # A process may call itself like this, and the driver's own text begins behind a comma.
+    if not causes or any(
+        _TEXT_BEGINS.match(said, comma.end()) for comma in _COMMA.finditer(said, causes[-1].end())
+    ):
+        return {}
+    cause = int(causes[-1][1])
+    return {"caused_by": cause} if cause else {}
 
 
 def _place(said: str) -> dict[str, Any]:

@@ -23,5 +23,12 @@ def test_what_is_remembered_is_bounded():
         parser.feed(f"NVRM: GPU at PCI:{address}: GPU-11112222-3333-4444-5555-666677778888")
         parser.feed(f"nvidia-nvswitch2: SXid (PCI:{address}): 20034, Fatal, Link 09")
         parser.feed(f"NVRM: Xid (PCI:{address}): 79, demo")
-    remembered = (parser._uuids, parser._lost._moments, parser._switches._moments, parser._told._records)
+        parser.feed(f"NVRM: The NVIDIA GPU {address}.0")
+    remembered = (
+        parser._uuids,
+        parser._lost._moments,
+        parser._switches._moments,
+        parser._told._records,
+        parser._probes._named,
+    )
     assert max(map(len, remembered)) <= 16_384

@@ -143,6 +143,58 @@ def test_all_forms_together_are_one_event_for_each_gpu(stamp, turned):
     ]
 
 
+OTHERS = tuple(line.replace("b3", "b4") for line in PROBE)
+BOTH = [LOST, ("xid", "79", "0000:b4:00")]
+
+
+@pytest.mark.parametrize(
+    "stamp", ["", "[  10.{n:06}] ", "3,{n},{n}000,-;", "Mar  1 10:00:00 gpu-a1 kernel: "]
+)
+@pytest.mark.parametrize("order", ["001122", "001212", "010122", "011022", "012012", "001221"])
+def test_gpus_lost_at_probe_together_are_all_told(stamp, order):
+    """Their lines mix: the digit is which of its three lines each of the GPUs logs next."""
+    waiting = {part: [PROBE[part], OTHERS[part]] for part in range(3)}
+    lines = [waiting[int(part)].pop(0) for part in order]
+    parser = Parser()
+    events = [
+        event for number, line in enumerate(lines) for event in parser.feed(stamp.format(n=number) + line)
+    ]
+    assert [(event.kind.value, event.code, event.pci) for event in events] == BOTH
+    assert parser.window.complete
+
+
+def test_all_gpus_of_a_node_may_be_lost_at_probe_at_once():
+    gpus = [f"0000:{bus:02x}:00" for bus in range(16)]
+    lines = [line.replace("0000:b3:00", gpu) for line in PROBE for gpu in gpus]
+    assert told(*lines) == [("xid", "79", gpu) for gpu in gpus]
+
+
+def test_each_of_two_probed_gpus_has_its_own_end():
+    unsupported = (
+        "NVRM: (PCI ID: 10de:26b9) installed in this system is",
+        "NVRM: not supported by the driver.",
+    )
+    for lines in (
+        [PROBE[0], OTHERS[0], unsupported[0], OTHERS[1], unsupported[1], OTHERS[2]],
+        [PROBE[0], OTHERS[0], unsupported[0], OTHERS[1], OTHERS[2], unsupported[1]],
+        [PROBE[0], *unsupported, *OTHERS],
+    ):
+        assert told(*lines) == BOTH[1:]
+
+
+def test_a_record_of_several_lines_is_about_its_own_gpu():
+    parser = Parser()
+    lines = [f"3,1,1,-;{PROBE[0]}", "3,2,2,-;" + r"\x0a".join(OTHERS)]
+    assert [event.pci for line in lines for event in parser.feed(line)] == ["0000:b4:00"]
+    assert not parser.window.complete
+
+
+def test_an_xid_of_another_gpu_does_not_end_a_probe():
+    xid = "NVRM: Xid (PCI:0000:b4:00): 79, pid=1122, GPU has fallen off the bus."
+    assert told(PROBE[0], xid) == BOTH[1:]
+    assert told(PROBE[0], xid, *PROBE[1:]) == BOTH[::-1]
+
+
 def test_a_gpu_that_falls_off_again_later_is_another_event():
     line = "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus."
     parser = Parser()

@@ -1,11 +1,18 @@
 """When a stretch of the log is not whole, so that nobody may say there was no Xid."""
 
+import json
+
 import pytest
 
 from gpu_runbooks.activities.kernel_log import Parser
 
 XID = "NVRM: Xid (PCI:0000:1b:00): 31, pid=9, name=a, Ch 00000001"
 QUIET = "usb 1-1: demo"
+PROBE = [
+    "NVRM: The NVIDIA GPU 0000:b3:00.0",
+    "NVRM: (PCI ID: 10de:26b9) installed in this system has",
+    "NVRM: fallen off the bus and is not responding to commands.",
+]
 
 
 def window(*lines):
@@ -38,6 +45,18 @@ def window(*lines):
         ["3,1,1,-;a", "3,2,1,-;b", "3,1,1,-;a", "3,2,1,-;b", "3,9,1,-;c"],
         ["Mar  1 10:00:00 a systemd-journald[77]: Missed 12 kernel messages"],
         ["12,1,1,-;systemd-journald[77]: /dev/kmsg buffer overrun, some messages lost."],
+        PROBE[:1],
+        PROBE[:2],
+        PROBE[1:],
+        PROBE[2:],
+        [PROBE[0], *PROBE],
+        [PROBE[0], *[QUIET] * 8, PROBE[2]],
+        [f"[10.0] {PROBE[0]}", f"[20.0] {XID}"],
+        [f"[10.0] {PROBE[0]}", f"[16.0] {PROBE[2]}"],
+        [
+            json.dumps({"_TRANSPORT": "kernel", "_BOOT_ID": boot, "MESSAGE": message})
+            for boot, message in (("a", PROBE[0]), ("b", XID))
+        ],
     ],
 )
 def test_it_lacks_something(lines):
@@ -59,6 +78,17 @@ def test_it_lacks_something(lines):
         ["12,1,1,-;nvidia_rm_log: 412 callbacks suppressed"],
         ["Mar  1 10:00:00 a python[7]: nvidia_rm_log: 412 callbacks suppressed"],
         ["python: nvidia_rm_log: 412 callbacks suppressed"],
+        PROBE,
+        [PROBE[0], *PROBE[:1], *PROBE[1:], *PROBE[1:]],
+        [f"NVRM: Xid (PCI:0000:b3:00): 79, {PROBE[2][6:]}", PROBE[2]],
+        [
+            PROBE[0],
+            "NVRM: (PCI ID: 10de:26b9) installed in this system is",
+            "NVRM: not supported by the driver.",
+        ],
+        ["NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:26b9) installed in this system is not supported"],
+        ["NVRM: The NVIDIA GPU 0000:b3:00.0 (PCI ID: 10de:26b9) has fallen off the bus"],
+        [f"11,1,1,-;{PROBE[0]}", f"11,2,1,-;{PROBE[2]}"],
         ["3,5,1,-;a", " SUBSYSTEM=pci", "3,6,1,-;b", "3,5,1,-;a", "3,6,1,-;b", "3,7,1,-;c"],
     ],
 )
@@ -71,8 +101,26 @@ def test_the_reason_says_what_is_missing():
     assert seen.reasons == ("records 2 to 8 are missing", "nvidia_rm_log: 412 callbacks suppressed")
 
 
+def test_a_gpu_of_which_nothing_more_is_said_is_named():
+    (reason,) = window(PROBE[0]).reasons
+    assert "GPU 0000:b3:00" in reason
+
+
+def test_a_gpu_that_was_named_before_the_window_counts_only_where_its_end_is_told():
+    parser = Parser()
+    parser.feed(f"[10.0] {PROBE[0]}")
+    parser.begin_window()
+    assert parser.window.complete
+    parser.feed(f"[90.0] {XID}")
+    parser.feed(f"[90.0] {PROBE[0].replace('b3', 'b4')}")
+    assert [reason for reason in parser.window.reasons if "b3" in reason] == []
+
+
 def test_reasons_are_bounded():
-    seen = window(*(f"nvidia_rm_log: {number} callbacks suppressed {'x' * 5000}" for number in range(1000)))
+    seen = window(
+        *(f"nvidia_rm_log: {number} callbacks suppressed {'x' * 5000}" for number in range(1000)),
+        *(PROBE[0].replace("b3", f"{bus:02x}") for bus in range(256)),
+    )
     assert not seen.complete
     assert sum(map(len, seen.reasons)) <= 32 * 160
 
