@@ -1,6 +1,7 @@
 """Repeats, old evidence and real Alertmanagers: what Temporal has afterwards."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -48,8 +49,8 @@ async def only(webhook: Webhook, alert: dict[str, Any]) -> dict[str, Any]:
 async def test_repeats_of_many_faults_are_one_incident_and_few_events(
     webhook: Webhook, temporal: Temporal, node: str
 ) -> None:
-    """29 faults, each delivered six times, several at the same moment."""
-    alerts = [fresh(node=node, fingerprint=f"f{number}", xid="95") for number in range(29)]
+    """29 faults of one GPU, each delivered six times, several at the same moment."""
+    alerts = [fresh(node=node, fingerprint=f"f{number}", xid=str(number + 1000)) for number in range(29)]
     await webhook.post(*alerts)
     incident = await webhook.incident(node)
 
@@ -65,6 +66,45 @@ async def test_repeats_of_many_faults_are_one_incident_and_few_events(
     assert sum(sum(word["counts"].values()) for word in words) in range(100 - 29, 29 * 5 + 1)
     assert len(words) <= 2
     assert after.history_length - incident.history_length <= 4 * len(words)
+
+
+async def test_many_alerts_of_one_fault_are_taken_at_once_and_told_a_few_times(
+    webhook: Webhook, temporal: Temporal, node: str
+) -> None:
+    """A rule whose labels differ from alert to alert, and do not say which GPU."""
+    alerts = [fresh(node=node, fingerprint=f"s{number}", xid="95") for number in range(150)]
+
+    status, body = await webhook.post(*alerts)
+    assert status == 200
+    joined = await webhook.fingerprints(node)
+    assert len(joined) == 10
+    assert Counter(each["status"] for each in body["alerts"]) == {"started": 1, "joined": 9, "duplicate": 140}
+    before = await webhook.incident(node)
+
+    again = [await webhook.post(*alerts) for _ in range(3)]
+
+    assert {each["status"] for _, body in again for each in body["alerts"]} == {"duplicate"}
+    assert {status for status, _ in again} == {200}
+    assert await webhook.fingerprints(node) == joined
+    after = await webhook.incident(node)
+    assert before
+    assert after
+    assert after.history_length - before.history_length <= 4
+    handle = temporal.client.get_workflow_handle(after.id, result_type=list)
+    counted = {each for word in await handle.query("repeats") for each in word["counts"]}
+    assert counted <= set(joined), "the incident is told of faults that it has"
+
+
+async def test_a_later_onset_of_a_fault_that_came_often_is_to_come_again(webhook: Webhook, node: str) -> None:
+    """It may refute a repair, so it is not folded; what else the notification has is taken."""
+    old = ago(minutes=5)
+    await webhook.post(*(fresh(node=node, fingerprint=f"s{n}", xid="95", onset=old) for n in range(10)))
+    other = fresh(node=node, fingerprint="other", xid="79")
+
+    status, body = await webhook.post(fresh(node=node, fingerprint="late", xid="95", onset=ago()), other)
+
+    assert [each["status"] for each in body["alerts"]] == ["unavailable", "joined"]
+    assert status == 503
 
 
 async def test_a_repeat_after_a_failure_starts_a_new_incident_at_once(webhook: Webhook, node: str) -> None:

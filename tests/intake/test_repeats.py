@@ -4,7 +4,6 @@ import asyncio
 from datetime import UTC, datetime
 
 import pytest
-from incident.plans import report
 
 from gpu_runbooks.workers.intake import repeats
 from gpu_runbooks.workers.intake.repeats import Repeats
@@ -65,15 +64,15 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [(w, f) for w in range(7, 10) for f in range(5, 10)]
 
 
-def test_an_alert_that_flaps_joins_a_hundred_times_and_then_once_a_minute() -> None:
-    """Each onset is news, and each costs the history five events."""
-    known, fault, joined = Repeats(), report().fault, 0
-    for second in range(1000):
-        joined += known.seconds_until_news("w", "r1", fault, float(second)) == 0
+def test_a_fault_that_only_says_the_same_is_known_and_counts_as_the_other() -> None:
+    known = Repeats()
+    known.learn("w", "r1", "f")
+    known.fold("w", "r1", "g", "f")
 
-    assert joined == 100 + (1000 - 100) // 60
-    assert known.seconds_until_news("w", "r1", fault.model_copy(update={"code": "other"}), 1000.0) == 0
-    assert known.seconds_until_news("w", "r2", fault, 1000.0) == 0
+    assert known.knows("w", "r1", "g")
+    assert not known.knows("w", "r2", "g")
+    assert known.count("w", "r1", "g", 20)
+    assert known.word("w", "r1", NOW).counts == {"f": 20}
 
 
 class TestTurns:

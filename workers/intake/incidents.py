@@ -154,14 +154,21 @@ class Incidents:
         judged = await self._judge(workflow_id, arrival)
         if judged.answer is not None:
             return judged.answer, judged.answer.status == "duplicate"
+        clock = asyncio.get_running_loop().time
         if judged.running:
-            clock = asyncio.get_running_loop().time()
-            if seconds := self._repeats.seconds_until_news(workflow_id, judged.run_id, fault, clock):
+            verdict = self._repeats.judge(workflow_id, judged.run_id, arrival.report, clock())
+            if verdict.same_as:
+                self._repeats.fold(workflow_id, judged.run_id, fault.fingerprint, verdict.same_as)
+                reason = f"{fault.source} {fault.code} is known there, under other fingerprints"
+                return Delivered("duplicate", workflow_id, judged.run_id, reason), True
+            if verdict.wait:
                 raise TemporalUnavailableError(
-                    f"{workflow_id} has {fault.source} {fault.code} many times by now: the next joins in "
-                    f"{seconds:.0f} s"
+                    f"{workflow_id} was told of faults many times by now: {fault.source} {fault.code} of "
+                    f"this onset is taken in {verdict.wait:.0f} s or later"
                 )
-        return await self._report(workflow_id, arrival, judged.decision, running=judged.running), True
+        delivered = await self._report(workflow_id, arrival, judged.decision, running=judged.running)
+        self._repeats.told(workflow_id, delivered.run_id, arrival.report, clock())
+        return delivered, True
 
     async def _judge(self, workflow_id: str, arrival: Arrival) -> _Judged:
         """What the incidents of the node make of a fault without being told of it."""

@@ -8,20 +8,19 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from gpu_runbooks.activities.model.fault import Fault, Repeated
+from gpu_runbooks.activities.model.fault import Repeated
+from gpu_runbooks.activities.model.plan import FaultReport
+from gpu_runbooks.workers.intake.news import News, Verdict
 
 MOST_INCIDENTS = 5000
 MOST_FAULTS = 500
 """Of one incident. One that is forgotten is recognised by the incident itself."""
 
+MOST_FOLDED = 5000
+"""Fingerprints of an incident that count as another one's."""
+
 MOST_TOLD = 100
 """Faults in one word about repeats: an incident knows as many fingerprints."""
-
-FREE_NEWS = 100
-"""Joins of one kind of fault (code and place) that an incident takes as they come: five events each."""
-
-PACE = 60.0
-"""Seconds between two later joins of that kind, such as of an alert that flaps."""
 
 
 @dataclass
@@ -33,8 +32,9 @@ class _Run:
     """Repeats by fingerprint, of every known fault."""
     deliveries: int = 0
     tell_at: int = 10
-    news: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By kind of fault: how many joined, and when the next may."""
+    same: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    """Fingerprints that only say what another one says: that of the fault which the incident has."""
+    news: News = field(default_factory=News)
 
 
 class Repeats:
@@ -49,7 +49,9 @@ class Repeats:
     def knows(self, workflow_id: str, run_id: str, fingerprint: str) -> bool:
         """Whether this run is known to have the fault."""
         run = self._runs.get(workflow_id)
-        return run is not None and run.run_id == run_id and fingerprint in run.untold
+        if run is None or run.run_id != run_id:
+            return False
+        return fingerprint in run.untold or fingerprint in run.same
 
     def learn(self, workflow_id: str, run_id: str, fingerprint: str) -> None:
         """Remember that this run has the fault."""
@@ -62,8 +64,9 @@ class Repeats:
 
     def count(self, workflow_id: str, run_id: str, fingerprint: str, times: int) -> bool:
         """Count repeats of a fault; True where it is time to tell the incident."""
-        self.learn(workflow_id, run_id, fingerprint)
         run = self._run(workflow_id, run_id)
+        fingerprint = run.same.get(fingerprint, fingerprint)
+        self.learn(workflow_id, run_id, fingerprint)
         run.untold[fingerprint] += times
         run.untold.move_to_end(fingerprint)
         run.deliveries += times
@@ -79,16 +82,21 @@ class Repeats:
         run.untold.update(dict.fromkeys(latest, 0))
         return Repeated(counts=counts, last_seen=now)
 
-    def seconds_until_news(self, workflow_id: str, run_id: str, fault: Fault, clock: float) -> float:
-        """How long this kind of fault has to wait before it joins once more; 0 for now, which then counts."""
-        news = self._run(workflow_id, run_id).news
-        kind = f"{fault.source}:{fault.code}:{fault.entity.uuid}:{fault.entity.pci_address}"
-        joined, next_at = news.get(kind, (0, clock))
-        if joined >= FREE_NEWS and clock < next_at:
-            return next_at - clock
-        if kind in news or len(news) < MOST_FAULTS:
-            news[kind] = (joined + 1, clock + PACE)
-        return 0.0
+    def judge(self, workflow_id: str, run_id: str, report: FaultReport, clock: float) -> Verdict:
+        """Whether this run is to be told of a fault that it does not know by its fingerprint."""
+        return self._run(workflow_id, run_id).news.judge(report, clock)
+
+    def told(self, workflow_id: str, run_id: str, report: FaultReport, clock: float) -> None:
+        """Remember that this run was told of a fault."""
+        self.learn(workflow_id, run_id, report.fault.fingerprint)
+        self._run(workflow_id, run_id).news.told(report, clock)
+
+    def fold(self, workflow_id: str, run_id: str, fingerprint: str, same_as: str) -> None:
+        """Count a fingerprint as another one from here on."""
+        run = self._run(workflow_id, run_id)
+        run.same[fingerprint] = same_as
+        while len(run.same) > MOST_FOLDED:
+            run.same.popitem(last=False)
 
     def _run(self, workflow_id: str, run_id: str) -> _Run:
         run = self._runs.get(workflow_id)
