@@ -245,15 +245,21 @@ class TestFault:
     def test_without_an_xid_the_alert_is_the_code(self, xid: str) -> None:
         assert (fault(xid=xid).source, fault(xid=xid).code) == (FaultSource.ALERT, "GpuXidCritical")
 
-    def test_xid_zero_is_none(self) -> None:
-        with pytest.raises(AlertIgnored, match="xid 0"):
-            fault(xid="0")
+    @pytest.mark.parametrize("label", ["xid", "sxid", "dcgm_health_code", "health_error_code"])
+    @pytest.mark.parametrize("zero", ["0", "0.0", " 00"])
+    def test_code_zero_is_none(self, label: str, zero: str) -> None:
+        with pytest.raises(AlertIgnored, match=f"{label} 0 means that there was none"):
+            fault(**{label: zero})
 
     @pytest.mark.parametrize(
         ("labels", "source", "code"),
         [
             ({"sxid": "20034"}, FaultSource.SXID, "20034"),
+            ({"sxid": "20034.0"}, FaultSource.SXID, "20034"),
+            ({"sxid": "20034,20001"}, FaultSource.SXID, "20034,20001"),
             ({"dcgm_health_code": "81"}, FaultSource.DCGM, "81"),
+            ({"dcgm_health_code": "081"}, FaultSource.DCGM, "81"),
+            ({"dcgm_health_code": "81.0"}, FaultSource.DCGM, "81"),
             (
                 {"health_error_code": "DCGM_FR_UNCONTAINED_ERROR"},
                 FaultSource.DCGM,

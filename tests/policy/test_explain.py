@@ -65,6 +65,8 @@ def test_fields_beside_the_notation_count():
         ("xid", {}),
         ("xid:", {}),
         ("xid:79,95", {}),
+        ("sxid:SXid20034", {}),
+        ("dcgm:80.5", {}),
         ("xid:../../etc/passwd", {}),
         ("xid:79/../x", {}),
         ("alert:../x", {}),

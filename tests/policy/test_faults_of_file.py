@@ -13,6 +13,8 @@ from gpu_runbooks.workflows.policy.planning import treatment_of
     [
         ("{source: xid, code: 79}", "{source: xid, codes: [48, 79]}"),
         ("{source: xid, code: 79}", '{source: xid, code: "79.0"}'),
+        ("{source: sxid, code: 20034}", '{source: sxid, code: "20034.0"}'),
+        ("{source: dcgm, code: 80}", '{source: dcgm, code: "080"}'),
         ('{source: alert, code: "Fell Off"}', '{source: alert, code: " Fell Off"}'),
     ],
 )
@@ -62,6 +64,22 @@ faults:
 """
     ).faults
     assert (rule.ladder, rule.application) == (ladder, application == "true")
+
+
+@pytest.mark.parametrize(
+    ("source", "written", "seen"),
+    [
+        (FaultSource.XID, '"079"', "79.0"),
+        (FaultSource.SXID, "20034", "20034.0"),
+        (FaultSource.SXID, '"20034.0"', " 20034"),
+        (FaultSource.DCGM, "80", "80.0"),
+        (FaultSource.DCGM, "80", "080"),
+        (FaultSource.DCGM, "DCGM_FR_UNCONTAINED_ERROR", " DCGM_FR_UNCONTAINED_ERROR"),
+    ],
+)
+def test_number_in_any_spelling_meets_its_rule(source, written, seen):
+    policy = load_policy(rules(f"name: ours, match: {{source: {source}, code: {written}}}, ladder: drain"))
+    assert treatment_of(policy, fault(source, seen)).rule == "ours"
 
 
 def test_words_that_older_yaml_takes_for_booleans_stay_words():
@@ -132,7 +150,11 @@ def test_status_is_read_with_and_without_quotes(written):
         ("source: xid, code: 79, status: True", "faults[0].match: status, statuses and reasons are of Node"),
         ("source: alert, code: A, reasons: [B]", "faults[0].match: status, statuses and reasons are of Node"),
         ("source: xid, codes: [79, 79]", "faults[0].match.codes: xid 79 is matched by rule a already"),
-        ("source: xid, code: 0", "faults[0].match.code: Xid 0 says that there was none"),
+        ("source: xid, code: 0", "faults[0].match.code: xid 0 says that there was none"),
+        ('source: sxid, code: "0.0"', "faults[0].match.code: sxid 0 says that there was none"),
+        ("source: dcgm, codes: [80, 0]", "faults[0].match.codes: dcgm 0 says that there was none"),
+        ("source: sxid, code: SXid20034", "faults[0].match: 'SXid20034' is not an SXid: write one whole"),
+        ("source: dcgm, code: 80 81", "faults[0].match: '80 81' is not a code of DCGM: write one whole"),
         ("source: manual, code: 79", "faults[0].match.code: what a person starts has the code manual"),
     ],
 )

@@ -13,8 +13,9 @@ from datetime import datetime
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
 from gpu_runbooks.workers.intake.alertmanager import is_node_name
-from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError, parse_code
+from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
 from gpu_runbooks.workflows.policy.condition_reasons import RECOVERY_ACTION
+from gpu_runbooks.workflows.policy.faults import canonical_code
 
 LONGEST = 1200
 """Characters of a notation: a condition's reason alone may have 1,024."""
@@ -76,8 +77,10 @@ def read_fault(text: str, now: datetime, said: Mapping[str, str | int] | None = 
         raise NotationError(f"no fault is written {_quoted(text)}: write its source and code, {EXAMPLES}")
     elif kind == FaultSource.CONDITION:
         fields = _condition(rest)
+    elif kind == FaultSource.MANUAL:
+        fields = _coded(FaultSource.MANUAL, rest or kind)
     else:
-        fields = _coded(FaultSource(kind), rest or str(FaultSource.MANUAL))
+        fields = _coded(FaultSource(kind), rest)
     for name, value in (said or {}).items():
         if fields.get(name):
             raise NotationError(
@@ -130,6 +133,9 @@ def _condition(rest: str) -> dict[str, str | int]:
 
 def _coded(source: FaultSource, rest: str) -> dict[str, str | int]:
     code, slash, grade = rest.partition("/")
+    code = code.strip()  # as an exporter may write it
+    if not code:
+        raise NotationError(f"{source}:{rest.strip()} names no code: write it behind the colon, as in {EXAMPLES}")
     if slash and (source not in GRADED or grade not in GRADES):
         raise NotationError(
             f"{_quoted(rest)} is no code of {source}: only xid and sxid have a grade, /fatal or /nonfatal"
@@ -139,11 +145,10 @@ def _coded(source: FaultSource, rest: str) -> dict[str, str | int]:
             f"{_quoted(code)} is no code of {source}: write letters, digits, ' ', '_', '.', ':' and '-', at "
             f"most 128, such as in {EXAMPLES}"
         )
-    if source is FaultSource.XID:
-        try:
-            code = str(parse_code(code))
-        except UnreadableXidError as error:
-            raise NotationError(str(error)) from None
+    try:
+        code = canonical_code(source, code)
+    except UnreadableXidError as error:
+        raise NotationError(str(error)) from None
     return {"source": source, "code": code, "grade": grade}
 
 

@@ -7,6 +7,7 @@ from gpu_runbooks.workflows.policy import catalogue
 from gpu_runbooks.workflows.policy.built_in import GOOD_CONDITION, MANUAL
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
 from gpu_runbooks.workflows.policy.condition_reasons import by_reason, known_reasons, meaning_of
+from gpu_runbooks.workflows.policy.faults import canonical_code
 from gpu_runbooks.workflows.policy.known_codes import (
     aws_events,
     dcgm_codes,
@@ -48,13 +49,14 @@ def meaning(fault: Fault, rule: str) -> str:
 
 
 def _of_code(fault: Fault) -> str:
+    try:
+        code = canonical_code(fault.source, fault.code)
+    except UnreadableXidError:
+        return ""
     if fault.source is FaultSource.XID:
-        try:
-            xid = catalogue.find(fault.code)
-        except UnreadableXidError:
-            return ""
+        xid = catalogue.find(code)
         return f"{xid.meaning} ({xid.origin})" if xid else ""
-    known = TABLES[fault.source]().get(fault.code.strip()) if fault.source in TABLES else None
+    known = TABLES[fault.source]().get(code) if fault.source in TABLES else None
     return known.meaning if known else ""
 
 

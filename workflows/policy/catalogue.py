@@ -62,17 +62,17 @@ LONGEST_CODE = 6
 """Digits. The code becomes part of a taint, which holds 63 characters."""
 
 
-def parse_code(value: object) -> int:
+def parse_code(value: object, what: str = "an Xid") -> int:
     """Xid in any spelling that exporters use: 79, 79.0, "79", " 79", "79.0". 0 means that there was none.
 
-    SXids and DCGM's codes are read in the same way. Raises `UnreadableXidError` for all else. Of several
-    codes in one value none is picked: each is a fault of its own, and guessing which one counts would hide
-    the others.
+    SXids and DCGM's codes are read in the same way; `what` names them in the error. Raises
+    `UnreadableXidError` for all else. Of several codes in one value none is picked: each is a fault of its
+    own, and guessing which one counts would hide the others.
     """
     text = "" if isinstance(value, bool) else str(value).strip()
     whole, _, fraction = text.partition(".")
     if not (whole.isascii() and whole.isdecimal() and len(whole) <= LONGEST_CODE) or fraction.strip("0"):
-        raise UnreadableXidError(f"{value!r} is not an Xid: write one whole number, such as 79")
+        raise UnreadableXidError(f"{value!r} is not {what}: write one whole number, such as 79")
     return int(whole)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 
 from gpu_runbooks.activities.model.fault import FaultSource
-from gpu_runbooks.workflows.policy.faults import FaultRule, Match
+from gpu_runbooks.workflows.policy.faults import NUMBERED, FaultRule, Match
 from gpu_runbooks.workflows.policy.fields import KEY_NAME, KEY_PREFIX, STATUSES
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART, Ladder, leaves_node
 from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses
@@ -69,8 +69,10 @@ def _never_matches(place: Place, match: Match) -> Iterator[Contradiction]:
     """Yield where no fault can have what a rule is for."""
     for code in match.written_codes():
         place_of_code = (*place, "codes" if match.code is None else "code")
-        if match.source is FaultSource.XID and code == "0":
-            yield Contradiction(place_of_code, "Xid 0 says that there was none, so that no fault has it")
+        if match.source in NUMBERED and code == "0":
+            yield Contradiction(
+                place_of_code, f"{match.source} 0 says that there was none, so that no fault has it"
+            )
         if match.source is FaultSource.MANUAL and code != MANUAL:
             yield Contradiction(
                 place_of_code, f"what a person starts has the code {MANUAL}: write `code: {MANUAL}`"

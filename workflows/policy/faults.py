@@ -1,5 +1,6 @@
 """The section `faults`: which faults a rule is for, and what it gives them."""
 
+import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -11,6 +12,12 @@ from gpu_runbooks.workflows.policy.fields import Code, ConditionStatus, Duration
 
 LONGEST_LOOK_BACK = timedelta(days=30)
 """At an application's earlier faults."""
+
+NUMBERED = {FaultSource.XID: "an Xid", FaultSource.SXID: "an SXid", FaultSource.DCGM: "a code of DCGM"}
+"""Sources whose codes are numbers, and what one of them is called."""
+
+DCGM_NAME = re.compile(r"DCGM_FR_[A-Z0-9_]{1,80}", re.ASCII)
+"""DCGM's codes by their names, as some exporters write them. No table has these. Source: dcgm_errors.h."""
 
 ONE_OF_CODES: dict[str, Any] = {"oneOf": [{"required": ["code"]}, {"required": ["codes"]}]}
 ONE_ANSWER: dict[str, Any] = {
@@ -80,9 +87,12 @@ class Match(Written):
 def canonical_code(source: FaultSource, code: str) -> str:
     """Code of a fault in its one spelling, so that " 79" and "79.0" meet the rule for 79.
 
-    Raises `UnreadableXidError` for an Xid that is none.
+    Raises `UnreadableXidError` for an Xid, SXid or code of DCGM that is none.
     """
-    return str(parse_code(code)) if source is FaultSource.XID else code.strip()
+    what = NUMBERED.get(source)
+    if what is None or (source is FaultSource.DCGM and DCGM_NAME.fullmatch(code.strip())):
+        return code.strip()
+    return str(parse_code(code, what))
 
 
 class Recurrence(Written):
