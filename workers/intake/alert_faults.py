@@ -31,6 +31,12 @@ CODE_LABELS = (
 )
 """The first that an alert carries says what is wrong; without any, the alert's name is the code."""
 
+NO_VALUE = re.compile(
+    r"-[0-9]+(?:\.[0-9]*)?|[+-]?(?:nan|inf|infinity)|null|none|nil|n/a|<nil>|<no value>",
+    re.ASCII | re.IGNORECASE,
+)
+"""What exporters and templates write where there is no code: no Xid is negative."""
+
 UUID_LABELS = ("UUID", "gpu_uuid")
 PCI_LABELS = ("pci_bus_id", "pci_address")
 MIG_LABEL = "GPU_I_ID"
@@ -89,9 +95,13 @@ def fault_of(alert: Alert, received: datetime) -> Fault:
 
 
 def _source_and_code(alert: Alert) -> tuple[FaultSource, str]:
+    without: list[str] = []
     for label, source in CODE_LABELS:
         written = alert.labels.get(label, "").strip()
         if not written:
+            continue
+        if NO_VALUE.fullmatch(written):
+            without.append(f"{label} {written[:40]}")
             continue
         try:
             code = canonical_code(source, written)
@@ -100,6 +110,10 @@ def _source_and_code(alert: Alert) -> tuple[FaultSource, str]:
         if code == "0":
             raise AlertIgnored(f"{label} 0 means that there was none")
         return source, code
+    if without:
+        raise AlertRefused(
+            f"{', '.join(without)} is no code: the exporter had no value, see its rule or its log"
+        )
     if not alert.name.strip():
         labels = ", ".join(label for label, _ in CODE_LABELS)
         raise AlertRefused(f"the alert has no alertname and no label {labels}: nothing says what is wrong")

@@ -135,7 +135,7 @@ def _coded(source: FaultSource, rest: str) -> dict[str, str | int]:
     code, slash, grade = rest.partition("/")
     code = code.strip()  # as an exporter may write it
     if not code:
-        raise NotationError(f"{source}:{rest.strip()} names no code: write it behind the colon, as in {EXAMPLES}")
+        raise NotationError(f"{source}: names no code: write it behind the colon, as in {EXAMPLES}")
     if slash and (source not in GRADED or grade not in GRADES):
         raise NotationError(
             f"{_quoted(rest)} is no code of {source}: only xid and sxid have a grade, /fatal or /nonfatal"
