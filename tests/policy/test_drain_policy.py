@@ -447,6 +447,14 @@ def test_section_that_no_plan_could_carry():
     assert "travels with every fault: at most 8192; write patterns" in problem
 
 
+def test_bytes_of_the_section_travel_and_no_characters():
+    values = ", ".join(["é" * 200] * 10)
+    section = "drain: {protecting: {example.com/a: [%s], example.com/b: [%s]}}\n"
+    (problem,) = problems(section % (values, values))
+    assert problem.startswith("line 11: drain: it takes 8")
+    assert load_policy(SMALLEST + section.replace("%s", values.replace("é", "e")))
+
+
 def test_largest_plan_stays_small():
     """A payload holds 16 KiB, and a plan travels with every report."""
     text = "drain:\n  rules:\n"

@@ -166,6 +166,15 @@ def test_whole_days_follow_one_another():
     assert load_policy(with_pool("windows: [{begins: 00:00, lasts: 24h}]")).pools[0].windows
 
 
+def test_bytes_travel_and_no_characters():
+    command = ", ".join(["é" * 400] * 20)
+    (problem,) = problems(SMALLEST.replace("gpu-test, --all", command))
+    assert problem.startswith(
+        "line 1: the file: selector, owners and windows of pool p5, drain and validation take 16"
+    )
+    assert load_policy(SMALLEST.replace("gpu-test, --all", command.replace("é", "e")))
+
+
 def test_more_windows_than_travel():
     windows = ", ".join(f"{{begins: {hour}:00, lasts: 1h}}" for hour in range(15))
     (problem,) = problems(with_pool(f"windows: [{windows}]"))

@@ -24,6 +24,7 @@ from gpu_runbooks.workflows.policy.fields import (
     Namespaces,
     Text,
     Written,
+    wire_size,
 )
 
 MOST_ENTRIES = 30
@@ -208,7 +209,7 @@ class Drain(Written):
 
     @model_validator(mode="after")
     def _fits_into_a_plan(self) -> "Drain":
-        size = len(self.wire().model_dump_json())
+        size = wire_size(self.wire())
         if size > LARGEST:
             raise ValueError(
                 f"it takes {size} bytes and travels with every fault: at most {LARGEST}; write patterns, "

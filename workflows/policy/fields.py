@@ -39,6 +39,11 @@ class Written(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def wire_size(part: BaseModel, include: set[str] | None = None) -> int:
+    """Bytes of a part, or of some of its fields, as it travels."""
+    return len(part.model_dump_json(include=include).encode())
+
+
 def _duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value

@@ -6,7 +6,8 @@ Unknown fields are refused here, unlike in wire types: a misspelt `tolerations` 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated
@@ -20,7 +21,7 @@ from gpu_runbooks.activities.model.plan import ExpectedHardware
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workflows.policy.drain import Drain
 from gpu_runbooks.workflows.policy.faults import FaultRule
-from gpu_runbooks.workflows.policy.fields import Duration, InstanceType, Key, Name, Written
+from gpu_runbooks.workflows.policy.fields import Duration, InstanceType, Key, Name, Written, wire_size
 from gpu_runbooks.workflows.policy.hardware import Hardware
 from gpu_runbooks.workflows.policy.intake import Intake
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, Ladder
@@ -78,9 +79,9 @@ class Policy(Written):
 
     @model_validator(mode="after")
     def _fits_into_a_plan(self) -> "Policy":
-        shared = len(self.drain.wire().model_dump_json()) + len(self.validation.model_dump_json())
+        shared = wire_size(self.drain.wire()) + wire_size(self.validation)
         for pool in self.pools:
-            size = shared + len(pool.model_dump_json(include={"selector", "owners", "windows"}))
+            size = shared + wire_size(pool, include={"selector", "owners", "windows"})
             if size > LARGEST:
                 raise ValueError(
                     f"selector, owners and windows of pool {pool.name}, drain and validation take {size} "
@@ -110,14 +111,20 @@ class Policy(Written):
         written = self.hardware.get(instance_type)
         return built_in if written is None else written.over(built_in, instance_type)
 
+    def rules_for(self, source: FaultSource, code: str, reason: str) -> Iterator[FaultRule]:
+        """Rules for a source, a code and a reason, those for this reason before those for all."""
+        yield from self._rules.get((source, code, reason), ())
+        yield from self._rules.get((source, code, None), ())
+
     @cached_property
-    def rules_by_code(self) -> Mapping[tuple[FaultSource, str], tuple[FaultRule, ...]]:
-        """Rules for a source and a code, those for some reasons before those for all others."""
-        rules: dict[tuple[FaultSource, str], tuple[FaultRule, ...]] = {}
-        for rule in sorted(self.faults, key=lambda each: not each.match.reasons):
+    def _rules(self) -> Mapping[tuple[FaultSource, str, str | None], list[FaultRule]]:
+        """Rules by source, code and reason; None for those that name no reason."""
+        rules: defaultdict[tuple[FaultSource, str, str | None], list[FaultRule]] = defaultdict(list)
+        for rule in self.faults:
             for code in rule.match.written_codes():
-                rules[rule.match.source, code] = (*rules.get((rule.match.source, code), ()), rule)
-        return rules
+                for reason in rule.match.reasons or (None,):
+                    rules[rule.match.source, code, reason].append(rule)
+        return dict(rules)
 
     @cached_property
     def digest(self) -> str:
