@@ -203,17 +203,22 @@ async def present(incident: Incident, act: str) -> bool:
 
 
 async def _look(incident: Incident, question: str) -> NodeObservation:
-    seen: NodeObservation = await workflow.execute_activity_method(
-        ClusterActivities.observe_node,
-        ObserveNode(
-            name=incident.target.name,
-            incident=incident.workflow_id,
-            run_id=incident.run_id,
-            conditions=conditions_in(incident.standing()),
-        ),
-        summary=question,
-        **CLUSTER,
-    )
+    asked, incident.looked = incident.standing(), True  # a fault that joins meanwhile wants another look
+    try:
+        seen: NodeObservation = await workflow.execute_activity_method(
+            ClusterActivities.observe_node,
+            ObserveNode(
+                name=incident.target.name,
+                incident=incident.workflow_id,
+                run_id=incident.run_id,
+                conditions=conditions_in(asked),
+            ),
+            summary=question,
+            **CLUSTER,
+        )
+    except ActivityError:
+        incident.looked = False
+        raise
     if seen.identity is not None and seen.identity.uid == incident.target.uid:
-        incident.look_at(seen.conditions, workflow.now())
+        incident.look_at(asked, seen.conditions, workflow.now())
     return seen

@@ -1,6 +1,6 @@
 """The faults of an incident: how each is taken in, when it counts, what explains it, and when it is over."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 
 from gpu_runbooks.activities.model.fault import ConditionCleared, Fault, Repeated
@@ -21,7 +21,6 @@ from gpu_runbooks.workflows.severity import (
 from gpu_runbooks.workflows.standing import (
     Pending,
     counts_from,
-    decisive,
     over_by_look,
     over_by_word,
 )
@@ -39,6 +38,10 @@ KEPT_FINGERPRINTS = 100
 """Fingerprints that are known as repeats. One that is forgotten joins again, and changes nothing."""
 
 
+HARMLESS = frozenset({RungName.BLOCK, RungName.NOTIFY_OWNER})
+"""Acts after which a fault that is over needs no repair."""
+
+
 class IncidentFaults(IncidentState):
     """An incident as its faults see it."""
 
@@ -47,7 +50,7 @@ class IncidentFaults(IncidentState):
         fault = short(report.fault)
         if fault.fingerprint in self.fingerprints:
             return
-        self.faults = as_many_as_fit([*self.faults, fault])
+        self.faults = as_many_as_fit([*self.faults, fault], self.cleared)
         self.fingerprints = [*self.fingerprints, fault.fingerprint][-KEPT_FINGERPRINTS:]
         self.looked = False
         self.note(now, f"{fault.source} {fault.code} joined, reported by {fault.reporter}: {fault.summary}")
@@ -64,7 +67,8 @@ class IncidentFaults(IncidentState):
             return
         until = counts_from(report)
         if until > now and self.runbook is Runbook.REMEDIATE:
-            self.pending = [*self.pending, Pending(fault=fault, until=until)][-KEPT_FAULTS:]
+            if not self._awaits_its_like(fault):
+                self.tolerate(fault, until)
             self.note(now, f"it counts from {until:%H:%M:%S} UTC, unless it is over by then")
             return
         self.count(report, now)
@@ -100,6 +104,10 @@ class IncidentFaults(IncidentState):
         """
         fault, rank = short(report.fault), severity(report.plan.treatment)
         self.pending = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
+        if not self.decisive:
+            self._decide_by(report)
+        if rank == 0:
+            return
         # Which GPU to reset, and whose pods are in the way, was decided without it.
         self.examined = None
         if restarts_workload(report.plan.treatment):
@@ -116,7 +124,8 @@ class IncidentFaults(IncidentState):
             self.note(now, f"rule {report.plan.treatment.rule} is more severe and decides from here")
             if severity(self.plan.treatment) <= BLOCKS:
                 # What was asked, or tried in vain, was about a ladder that knew no repair.
-                self.question, self.unanswered, self.drains = None, False, 0
+                self.ask_nothing()
+                self.drains = 0
             self._decide_by(report)
         if self._is_of_work_that_goes_on(report):
             self.note(now, "of pods that work on beside the repaired GPU: it takes nothing back")
@@ -141,34 +150,24 @@ class IncidentFaults(IncidentState):
             return
         fault = next((each for each in self.faults if each.fingerprint == self.decisive), None)
         if fault is not None and fault.fingerprint not in self.cleared:
-            self.pending = [*self.pending, Pending(fault=fault, until=self.not_before)][-KEPT_FAULTS:]
+            self.tolerate(fault, self.not_before)
 
     def standing(self) -> list[Fault]:
         """The faults that are not known to be over."""
         return [fault for fault in self.faults if fault.fingerprint not in self.cleared]
 
-    def due(self, now: datetime) -> list[Fault]:
-        """Faults that need a plan: their toleration is over, or the one that decided is."""
-        if self.plan_anew:
-            return self.standing() if self.question is None else []
-        return [each.fault for each in self.pending if each.until <= now]
-
-    def postpone(self, fault: Fault, until: datetime) -> None:
-        """Tolerate a fault for longer, since nobody could say what policy makes of it."""
+    def tolerate(self, fault: Fault, until: datetime) -> None:
+        """Let a fault count from this moment on, unless it is over before."""
         rest = [each for each in self.pending if each.fault.fingerprint != fault.fingerprint]
         self.pending = [*rest, Pending(fault=fault, until=until)]
 
-    def decide_anew(self, reports: Iterable[FaultReport], now: datetime) -> None:
-        """Begin with the faults that stand, since the one that decided is over and nothing was done yet."""
-        reports, self.plan_anew = list(reports), False
-        chosen = decisive(reports, now)
-        self._decide_by(chosen)
-        self.pending = [
-            Pending(fault=short(report.fault), until=counts_from(report))
-            for report in reports
-            if report is not chosen and counts_from(report) > now
-        ]
-        self.note(now, f"{chosen.fault.source} {chosen.fault.code} stands, and decides from here")
+    def tolerates(self, fault: Fault) -> bool:
+        """Whether a fault waits to count."""
+        return any(each.fault.fingerprint == fault.fingerprint for each in self.pending)
+
+    def due(self, now: datetime) -> list[Fault]:
+        """Faults whose toleration is over, and that nobody has planned for yet."""
+        return [each.fault for each in self.pending if each.until <= now]
 
     def clear(self, over: Iterable[Fault], now: datetime) -> None:
         """Take faults for over: the end before anything is done; a block stays until validated."""
@@ -180,22 +179,39 @@ class IncidentFaults(IncidentState):
         fingerprints = {fault.fingerprint for fault in over}
         self.cleared = [*self.cleared, *fingerprints][-KEPT_FINGERPRINTS:]
         self.pending = [each for each in self.pending if each.fault.fingerprint not in fingerprints]
-        all_over = not self.standing() and len(self.fingerprints) == len(self.faults)
         if self.runbook is not Runbook.REMEDIATE or self.outcome is not None:
             return
+        forgotten = len(self.fingerprints) > len(self.faults)
+        stands = self.standing() or self.pending or self.unnotified or forgotten
         if not self.begun:
-            if all_over:
+            if not stands:
                 self.end(Outcome.CLEARED, "it was over before anything was done")
-            else:
-                self.plan_anew = self.plan_anew or self.decisive in fingerprints
-        elif all_over and self.repaired is None and {act.rung for act in self.acts} <= {RungName.BLOCK}:
+            elif self.decisive in fingerprints and (self.standing() or self.unnotified):
+                self._decide_anew(now)
+        elif not stands and self.repaired is None and {act.rung for act in self.acts} <= HARMLESS:
             self.note(now, "only the block was done: the hardware is validated, and no repair follows")
-            self.repaired, self.pods_stay, self.validations, self.question = now, True, 0, None
+            self.repaired, self.pods_stay, self.validations = now, True, 0
+            self.ask_nothing()
 
-    def look_at(self, conditions: Mapping[str, str], now: datetime) -> None:
-        """Take in what a look at the node showed of its conditions."""
-        self.looked = True
-        self.clear(over_by_look(self.standing(), conditions), now)
+    def _decide_anew(self, now: datetime) -> None:
+        """Have policy asked about the faults that stand, since the one that decided is over."""
+        self.decisive, self.block_rules, self.workload_faults = "", [], []
+        for fault in (*self.standing(), *self.unnotified):
+            if not self.tolerates(fault):
+                self.tolerate(fault, now)
+
+    def is_full(self, report: FaultReport, now: datetime) -> bool:
+        """Whether no further fault can be tolerated: it has to be sent again, lest another be forgotten."""
+        full = len(self.pending) >= KEPT_FAULTS and not self._awaits_its_like(report.fault)
+        return full and counts_from(report) > now
+
+    def _awaits_its_like(self, fault: Fault) -> bool:
+        """Whether the same thing, at the same place, is tolerated already: its clock is the older one."""
+        return any(_what(each.fault) == _what(fault) for each in self.pending)
+
+    def look_at(self, asked: Iterable[Fault], conditions: Mapping[str, str], now: datetime) -> None:
+        """Take in what a look showed of the conditions of the faults that stood when it began."""
+        self.clear(over_by_look(asked, conditions), now)
 
     def count_repeats(self, word: Repeated) -> None:
         """Fold repeats into the faults that are kept. They are no news, and nothing follows from them."""
@@ -261,18 +277,24 @@ class IncidentFaults(IncidentState):
         return named[0] if self.names_only_gpus() and len(named) == 1 else (None, None)
 
 
+def _what(fault: Fault) -> tuple[object, ...]:
+    return fault.source, fault.code, fault.reason, fault.entity, fault.place
+
+
 def short(fault: Fault) -> Fault:
     return fault.model_copy(update={"summary": fault.summary[:LONGEST_SUMMARY]})
 
 
-def as_many_as_fit(faults: list[Fault]) -> list[Fault]:
+def as_many_as_fit(faults: list[Fault], over: Collection[str] = ()) -> list[Fault]:
     """As many faults as a payload holds, the first and the latest ones.
 
-    The oldest goes of a place that another one names as well: no GPU is forgotten while there is such a one.
+    Those that are over go first, by their fingerprints. Else the oldest goes of a place that another one
+    names as well: no GPU is forgotten while there is such a one.
     """
     faults = list(faults)
     while len(faults) > KEPT_FAULTS:
-        places = [fault.entity for fault in faults]
-        again = (i for i in range(1, len(faults) - 1) if places.count(places[i]) > 1)
-        del faults[next(again, 1)]
+        places, between = [fault.entity for fault in faults], range(1, len(faults) - 1)
+        ended = next((i for i in between if faults[i].fingerprint in over), None)
+        again = (i for i in between if places.count(places[i]) > 1)
+        del faults[next(again, 1) if ended is None else ended]
     return faults

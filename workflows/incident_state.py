@@ -40,15 +40,13 @@ class IncidentState(BaseModel):
     not_before: datetime
     """End of the toleration, or of a wait for another incident's block."""
     decisive: str = ""
-    """Fingerprint of the fault that the plan is for."""
+    """Fingerprint of the fault that the plan is for; empty while policy is to be asked about others."""
     pending: list[Pending] = []
     """Faults that are tolerated for now."""
     cleared: list[str] = []
     """Fingerprints of faults that are over, or need nothing done to the node."""
     looked: bool = False
     """The node was looked at since the last fault, and since the slot was granted."""
-    plan_anew: bool = False
-    """The fault that the plan is for is over, and others stand."""
     approved: dict[RungName, int] = {}
     """Attempts at a rung up to which a person approved."""
     asking: RungName | None = None
@@ -171,7 +169,8 @@ class IncidentState(BaseModel):
 
     def end(self, outcome: Outcome, reason: str) -> None:
         """Decide the end; the ladder closes the incident at its next step."""
-        self.outcome, self.reason, self.question = outcome, reason, None
+        self.outcome, self.reason = outcome, reason
+        self.ask_nothing()
 
     @property
     def begun(self) -> bool:
@@ -185,3 +184,7 @@ class IncidentState(BaseModel):
     def last(self, rung: RungName) -> datetime:
         """When the last act of this rung ended; the opening where there was none."""
         return max((act.ended for act in self.acts if act.rung is rung), default=self.opened)
+
+    def ask_nothing(self) -> None:
+        """Withdraw what a person is asked."""
+        self.question, self.asking, self.unanswered = None, None, False

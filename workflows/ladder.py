@@ -196,7 +196,7 @@ def _ended(incident: Incident) -> Close | None:
         return Close(Outcome.VALIDATED, "the hardware passed; the block that stood before stands")
     if incident.gone and not any(rung.name is RungName.REPLACE for rung in treatment.rungs):
         return Close(Outcome.EXPIRED, f"the machine of node {incident.target.name} went away")
-    if restarts_workload(treatment) and not incident.workload_faults:
+    if restarts_workload(treatment) and not incident.workload_faults and not incident.pending:
         left = f", but for {incident.left} that were abandoned" if incident.left else ""
         return Close(
             Outcome.RESTARTED, f"the pods that held the GPU have ended{left}; the node was not touched"
@@ -219,7 +219,8 @@ def _told(incident: Incident) -> Close:
 def _begins(incident: Incident) -> datetime:
     """When the first of the faults counts."""
     tolerated = [each.until for each in incident.pending]
-    if severity(incident.plan.treatment) == 0 and _notice(incident) is None:
+    nothing = severity(incident.plan.treatment) == 0 and _notice(incident) is None
+    if tolerated and (nothing or not incident.decisive):
         return min(tolerated)
     return min([incident.not_before, *tolerated])
 

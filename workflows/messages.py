@@ -35,7 +35,7 @@ OTHER_MACHINE = "OtherMachine"
 """Rejection of a fault of another instance than the incident's: to be sent again when it is over."""
 
 ENDING = "Ending"
-"""Rejection of a fault that came too late for this incident: to be sent again, then it opens its own."""
+"""Rejection of a fault that this incident cannot take now: to be sent again, for it or for its successor."""
 
 EXPIRED = "expired"
 """Answer to a fault of the machine that took the name: this incident ends, and the fault opens its own."""
@@ -75,6 +75,8 @@ class IncidentMessages:
             return
         if self._incident.outcome is not None:
             raise ApplicationError("the incident is ending: send it again for one of its own", type=ENDING)
+        if self._incident.is_full(report, workflow.now()):
+            raise ApplicationError("the incident tolerates as many faults as it can hold", type=ENDING)
         # One that waits for a person would wait for ever for a machine that is gone: it makes room.
         if not _is_of(self._incident, report) and self._incident.phase is not Phase.NEEDS_OPERATOR:
             raise ApplicationError(
@@ -137,7 +139,8 @@ class IncidentMessages:
         incident.overrides = [*kept, *orders]
         incident.orders += 1
         if incident.question is not None:
-            incident.question, incident.drains = None, 0
+            incident.ask_nothing()
+            incident.drains = 0
         show(incident)
         budgets = "; budgets still hold" if order.method is OverrideMethod.EVICT else ""
         return f"node {incident.target.name}: {order.method} {named}, and the drain goes on{budgets}"
@@ -268,8 +271,8 @@ class IncidentMessages:
     def _answer(self, word: Word, decision: str) -> Incident:
         incident = self._open_incident()
         incident.note(workflow.now(), f"{decision} by {word.operator}: {word.reason}")
-        incident.question = incident.unsent = incident.asking = None
-        incident.unanswered = False
+        incident.ask_nothing()
+        incident.unsent = None
         incident.drained = incident.examined = None  # days may have passed
         return incident
 

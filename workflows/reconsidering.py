@@ -1,5 +1,6 @@
-"""The steps that keep the decision fresh: look at the node again, and plan for the faults that stand."""
+"""The steps that keep the decision fresh: look at the node again, and plan for the faults that count now."""
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from temporalio import workflow
@@ -9,12 +10,12 @@ from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, PlanIncident
 from gpu_runbooks.workflows.blocking import clear, present
-from gpu_runbooks.workflows.failures import in_words
+from gpu_runbooks.workflows.failures import had_no_answer, in_words
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import CLUSTER
 
 ASK_AGAIN = timedelta(minutes=10)
-"""After it policy is asked again about a fault that it could not say anything about."""
+"""After it a fault is taken up again that nobody could say anything about."""
 
 
 async def look(incident: Incident) -> bool:
@@ -23,24 +24,34 @@ async def look(incident: Incident) -> bool:
 
 
 async def reconsider(incident: Incident) -> None:
-    """Take in faults whose toleration is over; where the decisive one is over, decide by those that stand."""
-    if not await look(incident):
+    """Take in the faults whose toleration is over, if they still stand.
+
+    Each is counted here, or tolerated for longer: no way leads back to this step without a wait.
+    """
+    due = incident.due(workflow.now())
+    if incident.gone:
+        _postpone(incident, due, "the machine is away")
         return
-    if incident.plan_anew:
-        standing = incident.standing()
-        reports = [FaultReport(fault=fault, plan=await _plan(incident, fault)) for fault in standing]
-        incident.decide_anew(reports, workflow.now())
-        return
-    for fault in incident.due(workflow.now()):
-        try:
-            report = FaultReport(fault=fault, plan=await _plan(incident, fault))
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            incident.note(workflow.now(), f"{fault.source} {fault.code} waits: {in_words(error)}")
-            incident.postpone(fault, workflow.now() + ASK_AGAIN)
-        else:
-            incident.count(report, workflow.now())
+    try:
+        if not await look(incident):
+            return
+        for fault in due:
+            plan = await _plan(incident, fault)
+            if incident.tolerates(fault):  # else it is over by now
+                incident.count(FaultReport(fault=fault, plan=plan), workflow.now())
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        _postpone(incident, due, in_words(error))
+        if not had_no_answer(error):
+            raise  # a person has to mend it
+
+
+def _postpone(incident: Incident, faults: Iterable[Fault], why: str) -> None:
+    for fault in faults:
+        if incident.tolerates(fault):
+            incident.note(workflow.now(), f"{fault.source} {fault.code} waits: {why}")
+            incident.tolerate(fault, workflow.now() + ASK_AGAIN)
 
 
 async def _plan(incident: Incident, fault: Fault) -> Plan:

@@ -118,7 +118,8 @@ class IncidentLife(IncidentMessages):
         if workflow.info().is_continue_as_new_suggested():
             await workflow.wait_condition(workflow.all_handlers_finished)
             workflow.continue_as_new(
-                {"incident": incident.model_dump(mode="json")}, memo=repairs_memo(remembered())
+                {"incident": incident.model_dump(mode="json")},
+                memo={**workflow.memo(), **repairs_memo(remembered())},  # what a run is given replaces all
             )
 
     async def _close(self, incident: Incident, step: Close) -> audit.Result:

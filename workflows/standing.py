@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.plan import FaultReport
-from gpu_runbooks.workflows.severity import severity
 
 
 class Pending(BaseModel):
@@ -50,12 +49,3 @@ def over_by_word(faults: Iterable[Fault], condition: str, at: datetime) -> list[
         for fault in faults
         if fault.source is FaultSource.CONDITION and fault.code == condition and fault.first_seen <= at
     ]
-
-
-def decisive(reports: Iterable[FaultReport], now: datetime) -> FaultReport:
-    """The most severe of the faults that count; while none does, the one that counts first."""
-    reports = list(reports)
-    counting = [report for report in reports if counts_from(report) <= now]
-    if counting:
-        return max(counting, key=lambda report: severity(report.plan.treatment))
-    return min(reports, key=counts_from)

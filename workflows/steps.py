@@ -77,11 +77,11 @@ async def _is_explained(incident: Incident) -> bool:
 async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
     enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
-    latest, over, wait = incident.faults[-1], len(incident.cleared), step.until - workflow.now()
+    latest, over, wait = incident.faults[-1], incident.cleared, step.until - workflow.now()
 
     def news() -> bool:
         return (
-            incident.outcome is not None or incident.faults[-1] is not latest or len(incident.cleared) != over
+            incident.outcome is not None or incident.faults[-1] is not latest or incident.cleared is not over
         )
 
     await wait_for(news, wait, f"wait for {wait}")
@@ -173,7 +173,8 @@ async def return_node(incident: Incident) -> None:
     if undone.node_gone:
         incident.end(Outcome.EXPIRED, f"node {incident.target.name} went away before it could be returned")
         return
-    incident.returned = incident.validated  # a fault that came while we unblocked has taken that back
+    # A fault that came while we unblocked has taken that back, or is to be waited for.
+    incident.returned = all((incident.validated, not incident.pending))
     proof = f"removed {', '.join(undone.removed) or 'nothing'}"
     if undone.kept:
         proof += f"; kept {', '.join(undone.kept)}"
@@ -187,15 +188,20 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
     patience, then = incident.plan.operator_reminder, "remind that a person is needed"
     if incident.unanswered:
         patience, then = ASK_AGAIN, "ask again what had no answer"
-    if incident.pending:
-        counts = min(each.until for each in incident.pending) - workflow.now()
+    tolerated = incident.pending
+    if tolerated:
+        counts = min(each.until for each in tolerated) - workflow.now()
         patience, then = min((patience, then), (counts, "a tolerated fault counts"))
-    answered = await wait_for(
-        lambda: incident.question is None or incident.outcome is not None, patience, then
-    )
+
+    def news() -> bool:
+        return incident.question is None or incident.outcome is not None or incident.pending is not tolerated
+
+    answered = await wait_for(news, patience, then)
+    if incident.due(workflow.now()):
+        return
     if not answered and incident.unanswered:
         incident.note(workflow.now(), f"trying again by itself: {step.question}")
-        incident.question, incident.unanswered = None, False
+        incident.ask_nothing()
         return
     if not answered:
         incident.note(workflow.now(), f"still waiting for a person: {step.question}")
