@@ -15,6 +15,9 @@ PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8
 
 NODES = "/api/v1/nodes"
 
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+"""Label of a Node."""
+
 LONGEST_PROVIDER_ID = 512
 LONGEST_BOOT_ID = 64
 """As the CRD of NodeTasks has it."""
@@ -40,7 +43,7 @@ def identity_of(node: Object) -> NodeIdentity:
         provider_id=provider_id,
         instance_id=machine["instance"] if machine else "",
         zone=machine["zone"] if machine else "",
-        instance_type=labels.get("node.kubernetes.io/instance-type", ""),
+        instance_type=labels.get(INSTANCE_TYPE, ""),
         boot_id=_at_most(LONGEST_BOOT_ID, (status.get("nodeInfo") or {}).get("bootID")),
     )
 

@@ -8,15 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_runbooks.activities.model.fault import FaultSource
-from gpu_runbooks.workers.intake.condition_faults import (
+from gpu_runbooks.workers.intake.condition_faults import MOST_REASONS, Clocks
+from gpu_runbooks.workers.intake.fleet import kept
+from gpu_runbooks.workers.intake.reported_conditions import (
     LONGEST_REASON,
     LONGEST_SUMMARY,
-    MOST_REASONS,
-    Clocks,
     conditions_of,
     moment,
 )
-from gpu_runbooks.workers.intake.fleet import kept
 
 WATCHED = {
     "Ready": frozenset({"False", "Unknown"}),
@@ -265,6 +264,92 @@ def test_a_clock_ahead_of_ours_makes_no_future() -> None:
 )
 def test_times_are_read_or_there_is_none(text: Any, time: datetime | None) -> None:
     assert moment(text) == time
+
+
+@pytest.mark.parametrize("since", SANE_OR_NOT)
+def test_a_restart_knows_what_was_watched_turning_bad(since: Any) -> None:
+    """Also without a time, and with one that cannot be: the fingerprint is what the Node says."""
+    watcher = Watcher()
+    watcher.look(at(-20), condition(status="False", since=at(-500)))
+    seen = watcher.fault(NOW, condition(since=since))
+    restarted = Watcher().fault(at(30), condition(since=since))
+    assert seen.first_seen == NOW
+    assert restarted.fingerprint == seen.fingerprint
+
+
+def test_what_was_good_once_does_not_begin_with_the_node() -> None:
+    watcher = Watcher()
+    watcher.look(at(-20), condition(status="False"))
+    watcher.look(at(-10))
+    assert watcher.fault(NOW, condition()).first_seen == NOW
+
+
+# --- transition times that are rewritten ------------------------------------------------------------------
+
+
+def test_the_first_rewritten_time_may_hide_that_it_was_good() -> None:
+    """The fault is what it was, and beside it stands what another process would take it for."""
+    watcher = Watcher()
+    first = watcher.fault(NOW, condition(since=at(-10)))
+    later = watcher.look(at(5), condition(since=at(4)))
+    still = watcher.look(at(6), condition(since=at(4), message="still"))
+    assert [each.fingerprint for each in later.faults] == [first.fingerprint]
+    anew = later.anew[first.fingerprint]
+    assert (anew.fingerprint, anew.first_seen) == (
+        Watcher().fault(at(5), condition(since=at(4))).fingerprint,
+        at(4),
+    )
+    assert still.anew[first.fingerprint].fingerprint == anew.fingerprint
+
+
+def test_a_second_rewritten_time_says_that_the_detector_does_that_until_it_is_good() -> None:
+    watcher = Watcher()
+    looks = [watcher.look(at(each), condition(since=at(each))) for each in range(60)]
+    assert [number for number, look in enumerate(looks) if look.anew] == [1]
+    watcher.look(at(60), condition(status="False", since=at(60)))
+    watcher.look(at(61), condition(since=at(61)))
+    assert watcher.look(at(62), condition(since=at(62))).anew
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        condition(reason="B", since=at(1)),
+        condition(message=GPU, since=at(1)),
+        condition(status="Unknown", since=at(1)),
+        condition("MemoryPressure"),
+    ],
+)
+def test_a_new_time_that_a_change_explains_hides_nothing(between: dict[str, Any]) -> None:
+    watcher = Watcher()
+    watcher.look(NOW, condition(since=at(-10)))
+    watcher.look(at(1), between)
+    assert watcher.look(at(2), condition(since=at(2))).anew == {}
+
+
+@pytest.mark.parametrize("since", [at(-20), at(60), None, "0001-01-01T00:00:00Z"])
+def test_a_time_that_cannot_be_hides_nothing(since: Any) -> None:
+    watcher = Watcher()
+    watcher.look(NOW, condition(since=at(-10)))
+    assert watcher.look(at(1), condition(since=since)).anew == {}
+
+
+# --- nodes that boot ------------------------------------------------------------------------------------
+
+
+def test_a_node_that_was_never_ready_boots() -> None:
+    ready = condition("Ready", "False", "KubeletNotReady", CREATED + timedelta(seconds=90))
+    look = Watcher().look(NOW, ready, condition(since=CREATED))
+    assert look.booting == {look.faults[0].fingerprint}
+
+
+def test_a_node_that_was_ready_does_not_boot() -> None:
+    late = condition("Ready", "False", "KubeletNotReady", CREATED + timedelta(seconds=121))
+    assert Watcher().look(NOW, late).booting == frozenset()
+    seen = Watcher()
+    seen.look(CREATED + timedelta(seconds=10), condition("Ready", "True", "KubeletReady", CREATED))
+    soon = condition("Ready", "Unknown", "NodeStatusUnknown", CREATED + timedelta(seconds=50))
+    assert seen.look(CREATED + timedelta(seconds=60), soon).booting == frozenset()
 
 
 # --- hostile input --------------------------------------------------------------------------------------

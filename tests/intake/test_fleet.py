@@ -65,8 +65,23 @@ def test_of_two_nodes_of_one_instance_the_youngest_counts() -> None:
     assert fleet.node_of_instance(INSTANCE) == "old"
 
 
+def test_what_policy_looks_at_is_told_apart_and_no_other_label() -> None:
+    bare, labelled = node("a"), node("a")
+    labelled["metadata"]["labels"] = {"pool": "p5"}
+    moved = node("a", "i-0bbbbbbbbbbbbbbb2")
+    assert len({kept(each, {}, {"pool"}).covered for each in (bare, labelled, moved)}) == 3
+    assert kept(bare, {}, {"zone"}).covered == kept(labelled, {}, {"zone"}).covered
+
+
 def test_an_instance_that_aws_does_not_name_so_is_nobodys() -> None:
     fleet = Fleet()
     list(fleet.see(listed(node("a", "i-1/../../x"))))
     assert fleet.node_of_instance("i-1/../../x") is None
     assert fleet.node_of_instance("") is None
+
+
+def test_half_a_character_breaks_nothing() -> None:
+    odd = node("a", "\ud800")
+    odd["status"]["conditions"] = [{"type": "T", "status": "True", "reason": "\ud800" * 1000}]
+    (bad,) = kept(odd, {"T": frozenset({"True"})}, {"pool"}).conditions.bad
+    assert bad.reason.isprintable()

@@ -14,6 +14,7 @@ from temporalio.service import RPCError
 from gpu_runbooks.activities.kubernetes import client
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes
 from gpu_runbooks.activities.names import HEALTHY_CONDITION, incident_id
+from gpu_runbooks.activities.nodes.node import readiness
 from gpu_runbooks.workers.intake.reception import Answer
 from gpu_runbooks.workers.policy import policy_file
 from testbed.api_faults import close_connection, hang, respond, status, stream
@@ -254,6 +255,104 @@ async def test_what_no_pool_covers_is_refused_once(
 
     assert told(outside) == ["refused"]
     assert await watching.incident(outside) is None
+
+
+@pytest.mark.parametrize("label", ["node.kubernetes.io/instance-type", "gpu-runbooks.dev/pool"])
+async def test_what_was_refused_is_taken_once_the_label_is_there(
+    watching: Webhook,
+    temporal: Temporal,
+    admin: Kubernetes,
+    make_node: MakeNode,
+    told: Callable[[str], list[str]],
+    label: str,
+) -> None:
+    node = await make_node()
+    value = (await admin.request("GET", f"{NODES}/{node}"))["metadata"]["labels"][label]
+
+    async def mark(labels: dict[str, str | None]) -> None:
+        body = {"metadata": {"labels": labels}}
+        await admin.request("PATCH", f"{NODES}/{node}", body=body, content_type=MERGE_PATCH)
+
+    await mark({label: None})
+    await show(admin, node, "KernelDeadlock", "True", since=ago(7))
+    await until(lambda: _are(told(node), ["refused"]))
+    await mark({"example.com/other": "yes"})
+    await mark({label: value})
+    await asked(temporal, node, "faults", 1)
+    await until(lambda: _are(told(node), ["refused", "started"]))
+
+
+async def test_a_return_to_bad_that_nobody_saw_is_taken_once_the_incident_is_over(
+    watching: Webhook,
+    temporal: Temporal,
+    admin: Kubernetes,
+    node: str,
+    told: Callable[[str], list[str]],
+) -> None:
+    """The detector was good and bad again between two of its writes; one that always writes is no news."""
+    await show(admin, node, "KernelDeadlock", "True", "TaskHung", since=ago(9))
+    await asked(temporal, node, "faults", 1)
+    await until(lambda: _are(told(node), ["started"]))
+    await watching.end_incident(node)
+    ended = await watching.incident(node)
+    assert ended is not None
+
+    await show(admin, node, "KernelDeadlock", "True", "TaskHung", since=ago(1))
+    await asked_of_another_run(watching, temporal, node, ended.run_id)
+    await until(lambda: _are(told(node), ["started", "ignored", "started"]))
+    await watching.end_incident(node)
+    last = await watching.incident(node)
+    await show(admin, node, "KernelDeadlock", "True", "TaskHung", since=ago(0))
+    await show(admin, node, "XidCriticalError", "True", "{}", since=ago(0))
+    (other,) = await asked_of_another_run(watching, temporal, node, last.run_id if last else None)
+    assert other["code"] == "XidCriticalError"
+    assert told(node) == ["started", "ignored", "started", "started"]
+
+
+@pytest.mark.usefixtures("controller")
+async def test_a_node_that_boots_is_no_fault_until_it_takes_too_long(
+    tmp_path: Path,
+    temporal: Temporal,
+    kubeconfig: Path,
+    admin: Kubernetes,
+    make_node: MakeNode,
+    told: Callable[[str], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy_file, "INTERVAL", 0.1)
+    boots, other = await make_node(), await make_node()
+    down = {"gpu-runbooks.dev/reboot": "3600", "gpu-runbooks.dev/reboot-outcome": "never"}
+    down["gpu-runbooks.dev/reboot-to"] = "another-boot"
+    await admin.request(
+        "PATCH", f"{NODES}/{boots}", body={"metadata": {"annotations": down}}, content_type=MERGE_PATCH
+    )
+
+    async def is_down() -> bool:
+        return readiness(await admin.request("GET", f"{NODES}/{boots}")) == "False"
+
+    await until(is_down)  # before anybody watches: since its creation, for all that the Node says
+    async with served(tmp_path, temporal, kubeconfig) as intake:
+        await show(admin, other, "KernelDeadlock", "True", since=ago(7))
+        await asked(temporal, other, "faults", 1)
+        assert told(boots) == []
+        assert await intake.incident(boots) is None
+
+        rule = """
+faults:
+- name: not-ready
+  match: {source: condition, code: Ready}
+  toleration: 1s
+  ladder: drain
+"""
+        (tmp_path / "policy.yaml").write_text(POLICY + rule)
+
+        async def another_look() -> bool:
+            await show(admin, other, "KernelDeadlock", "True", since=ago(7))
+            return await intake.incident(boots) is not None
+
+        await until(another_look)
+        (fault,) = await asked(temporal, boots, "faults", 1)
+    assert (fault["code"], fault["status"]) == ("Ready", "False")
 
 
 async def test_while_temporal_is_away_nothing_is_lost(

@@ -7,15 +7,19 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from gpu_runbooks.activities.kubernetes.client import KubernetesError
-from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
+from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.nodes.node import identity_of
-from gpu_runbooks.workers.intake.condition_faults import Look, Watched, conditions_of
+from gpu_runbooks.workers.intake.bad_nodes import NOW, Bad
+from gpu_runbooks.workers.intake.condition_faults import SKEW, Look
 from gpu_runbooks.workers.intake.fleet import KeptNode
 from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
 from gpu_runbooks.workers.intake.reception import Reception
+from gpu_runbooks.workers.intake.reported_conditions import Watched, conditions_of
+from gpu_runbooks.workflows.policy.answers import answer_to
+from gpu_runbooks.workflows.policy.policy import Policy
 
 AT_ONCE = 16
 """Nodes that are delivered at the same time."""
@@ -28,57 +32,10 @@ JITTER = 0.2
 """Share of the pause by which it is longer at random."""
 
 ASK_AGAIN = 3600.0
-"""Seconds after which a fault that still stands is handed on again. It is known then, unless its incident
-ended without an answer, such as by an error."""
+"""Seconds after which a fault that still stands is handed on again. It is known then, or refused, unless its
+incident ended without an answer, such as by an error, or what it was refused for is mended."""
 
 log = logging.getLogger(__name__)
-
-
-@dataclass
-class Bad:
-    """What is to be handed on about one node."""
-
-    name: str
-    uid: str
-    faults: dict[str, Fault] = field(default_factory=dict)
-    """All that is bad now, by fingerprint."""
-    answered: dict[str, tuple[str, float]] = field(default_factory=dict)
-    """By fingerprint: type of a fault that was answered, and the loop time when it is handed on again."""
-    taken: set[str] = field(default_factory=set)
-    """Types that an incident may know."""
-    cleared: dict[str, ConditionCleared] = field(default_factory=dict)
-    """Types whose incident does not know yet that they are good again."""
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-    work: asyncio.Task[None] | None = None
-    gone: bool = False
-    """Nobody needs it any more. Temporal's client takes a cancellation for a failed call and goes on."""
-
-    def see(self, look: Look) -> None:
-        """Take in what the node shows now."""
-        self.faults = {fault.fingerprint: fault for fault in look.faults}
-        for cleared in look.cleared:
-            if cleared.type in self.taken:
-                self.cleared[cleared.type] = cleared
-            self.taken.discard(cleared.type)
-            self.answered = {key: each for key, each in self.answered.items() if each[0] != cleared.type}
-        for fault in look.faults:
-            self.cleared.pop(fault.code, None)
-        self.news.set()
-
-    def due(self, now: float) -> Fault | None:
-        """A fault that is to be handed on now: what was never answered first."""
-        waiting = [
-            (self.answered.get(fingerprint, ("", float("-inf")))[1], fault.first_seen, fingerprint)
-            for fingerprint, fault in self.faults.items()
-        ]
-        moment, _, fingerprint = min(waiting, default=(float("inf"), None, ""))
-        return self.faults[fingerprint] if moment <= now else None
-
-    def seconds_until_due(self, now: float) -> float | None:
-        """Seconds until the next fault is due; None where only news can change anything."""
-        moments = [self.answered.get(fingerprint, ("", now))[1] for fingerprint in self.faults]
-        nearest = min(moments, default=float("inf"))
-        return max(0.0, nearest - now) if nearest < float("inf") else None
 
 
 class Deliveries:
@@ -99,8 +56,9 @@ class Deliveries:
         if bad is None:
             if not look.faults:
                 return
-            bad = self._nodes[node.uid] = Bad(node.name, node.uid)
-        bad.see(look)
+            bad = self._nodes[node.uid] = Bad(node.name, node.uid, node.created)
+        bad.see(look, node.covered)
+        self._hold(bad)
         if bad.work is None or bad.work.done():
             bad.work = self._group.create_task(self._work(bad))
 
@@ -115,7 +73,16 @@ class Deliveries:
         """Hand on anew what stands, since another policy may have another answer."""
         for bad in self._nodes.values():
             bad.answered.clear()
+            self._hold(bad)
             bad.news.set()
+
+    def _hold(self, bad: Bad) -> None:
+        clock, now, policy = asyncio.get_running_loop().time(), datetime.now(UTC), self._reception.policy
+        bad.held = {
+            fault.fingerprint: clock + seconds_held(fault, bad.created, policy, now)
+            for fault in bad.faults.values()
+            if bad.created is not None and fault.fingerprint in bad.booting
+        }
 
     def cancel(self) -> None:
         """End all deliveries. What was not taken is seen again at the next start."""
@@ -128,7 +95,8 @@ class Deliveries:
         pause = 0.0
         while not bad.gone and (bad.faults or bad.cleared):
             bad.news.clear()
-            fault = bad.due(clock())
+            # That a condition was good goes before that it is bad again, and holds up nothing if it fails.
+            fault = bad.due(clock()) if pause or not bad.cleared else None
             if fault is None and not bad.cleared:
                 await _first_of(bad.news, bad.seconds_until_due(clock()))
                 continue
@@ -165,6 +133,7 @@ class Deliveries:
 
     async def _deliver(self, bad: Bad, fault: Fault) -> bool:
         """Look at the live Node, and hand on the fault unless it is over."""
+        covered = bad.covered
         node = await self._reception.find_node(bad.name)
         if node is None or node["metadata"]["uid"] != bad.uid:
             bad.faults.clear()  # the watch will show what is there instead
@@ -174,21 +143,29 @@ class Deliveries:
             return True
         # It stands in this boot, whatever the one was in which it began.
         now = fault.model_copy(update={"boot_id": identity_of(node).boot_id})
-        answer = await self._reception.take(fault.code, now, node)
+        bad.delivering = fault.code
+        try:
+            refusal = bad.refusal_of(fault)
+            answer = await self._reception.take(fault.code, now, node, known_refusal=refusal)
+        finally:
+            bad.delivering = ""
         if answer.status == "unavailable":
             return False
-        if fault.fingerprint in bad.faults:
-            bad.answered[fault.fingerprint] = fault.code, _again(answer.status)
-        if answer.status in {"started", "joined", "duplicate"}:
-            bad.taken.add(fault.code)
+        again = asyncio.get_running_loop().time() + ASK_AGAIN * (1 + random.uniform(0, JITTER))  # noqa: S311
+        if answer.status == "refused" and bad.covered != covered:
+            again = NOW  # it may be about the labels that the Node had before
+        bad.take_answer(fault, answer.status, answer.reason, again)
         return True
 
 
-def _again(status: str) -> float:
-    """Loop time at which a fault with this answer is handed on again."""
-    if status == "refused":
-        return float("inf")  # nothing but another policy changes that
-    return asyncio.get_running_loop().time() + ASK_AGAIN * (1 + random.uniform(0, JITTER))  # noqa: S311
+def seconds_held(fault: Fault, created: datetime, policy: Policy, now: datetime) -> float:
+    """Seconds until a node that never was ready is reported: half of what policy tolerates is over then.
+
+    A node that boots is not ready either, and a fleet that grows would open an incident for each. Pure.
+    """
+    if created > now + SKEW:
+        return 0.0
+    return max(0.0, (created + answer_to(policy, fault).toleration / 2 - now).total_seconds())
 
 
 async def _first_of(news: asyncio.Event, seconds: float | None) -> None:

@@ -1,38 +1,20 @@
-"""Conditions of a Node as faults, each with a clock of its own. Pure.
+"""Bad conditions of a Node as faults, each with a clock of its own. Pure.
 
-Which types are watched and which of their statuses are bad, policy says. A condition that is missing, or
-whose status is neither bad nor surely good, is unknown: it is no fault, and ends none.
+A fault is known by what the Node itself says: type, status, reason, GPU and `lastTransitionTime`. So every
+process gives it the same fingerprint. Only the clock, from which a toleration counts, comes from memory.
 """
 
-import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
-from typing import Any
+from datetime import datetime, timedelta
 
-from gpu_runbooks.activities.kubernetes.client import Object
-from gpu_runbooks.activities.kubernetes.listing import objects_in
 from gpu_runbooks.activities.model.fault import ConditionCleared, Entity, Fault, FaultSource
 from gpu_runbooks.activities.names import digest
-from gpu_runbooks.workers.intake.plain_text import one_line
-
-Watched = Mapping[str, frozenset[str]]
-"""Bad statuses by type of condition."""
+from gpu_runbooks.workers.intake.reported_conditions import BadCondition, Conditions, shared
 
 REPORTER = "node conditions"
 
-STATUSES = frozenset({"True", "False"})
-"""Statuses that say something. One of them that is not bad is good."""
-
-LONGEST_REASON = 256
-LONGEST_SUMMARY = 300
-LONGEST_MESSAGE = 4096
-"""Characters of a message in which a GPU is looked for. Of a longer one nobody knows what else it names."""
-
-MOST_BAD = 50
-"""Bad conditions of a node that are looked at. Honestly there is one of each watched type at most."""
+READY = "Ready"
 
 MOST_REASONS = 20
 """Reasons of one type, from the first that was bad until it is good, that are faults of their own. A detector
@@ -41,104 +23,8 @@ that writes a number into its reason would otherwise report for ever."""
 SKEW = timedelta(minutes=5)
 """By how much the clock of whoever writes the condition may differ from ours."""
 
-EARLIEST = datetime(2000, 1, 1, tzinfo=UTC)
-"""What claims to be older has no time: Go's zero time is the year 1."""
-
-GPU_UUID = re.compile(r"(?<![\w-])GPU-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}(?![\w-])")
-
-
-@dataclass(frozen=True, slots=True)
-class BadCondition:
-    """A condition whose status is bad."""
-
-    type: str
-    status: str
-    good_status: str
-    reason: str
-    summary: str
-    gpu: str | None
-    """UUID of the one GPU that reason and message name."""
-    since: datetime | None
-    """`lastTransitionTime`, where it is one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """The watched conditions of a Node. What is in neither is unknown."""
-
-    bad: tuple[BadCondition, ...] = ()
-    good: frozenset[str] = frozenset()
-    """Types."""
-
-
-def conditions_of(node: Object, watched: Watched) -> Conditions:
-    """Read the watched conditions of a Node. Whatever else is in it changes nothing, and nothing raises."""
-    status = node.get("status")
-    bad: list[BadCondition] = []
-    good: set[str] = set()
-    for condition in objects_in(status.get("conditions") if isinstance(status, dict) else None):
-        kind, state = condition.get("type"), condition.get("status")
-        if not isinstance(kind, str) or not isinstance(state, str) or kind not in watched:
-            continue
-        if state in watched[kind]:
-            if len(bad) < MOST_BAD:
-                bad.append(_bad(sys.intern(kind), sys.intern(state), watched[kind], condition))
-        elif state in STATUSES:
-            good.add(sys.intern(kind))
-    return Conditions(tuple(bad), _shared(frozenset(good - {each.type for each in bad})))
-
-
-@lru_cache(maxsize=1024)
-def _shared(types: frozenset[str]) -> frozenset[str]:
-    """One object for the thousands of nodes on which the same types are good."""
-    return types
-
-
-def _bad(kind: str, status: str, statuses: frozenset[str], condition: Object) -> BadCondition:
-    reason, message = _text(condition.get("reason")), _text(condition.get("message"))
-    return BadCondition(
-        type=kind,
-        status=status,
-        good_status=next(iter(sorted(STATUSES - statuses)), ""),
-        reason=_reason(reason),
-        summary=one_line(message or reason, LONGEST_SUMMARY),
-        gpu=_gpu(reason, message),
-        since=moment(condition.get("lastTransitionTime")),
-    )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _reason(text: str) -> str:
-    """A reason in one short line. It may be anything: GKE writes JSON such as `{"31":true}`.
-
-    One that is too long is told apart from others by a digest at its end.
-    """
-    if len(text) <= LONGEST_REASON:
-        return one_line(text, LONGEST_REASON)
-    return f"{one_line(text, LONGEST_REASON - 22)}... {digest(text)[:12]}"
-
-
-def _gpu(*texts: str) -> str | None:
-    if any(len(text) > LONGEST_MESSAGE for text in texts):
-        return None
-    uuids = {f"GPU-{found[4:].lower()}" for text in texts for found in GPU_UUID.findall(text)}
-    return uuids.pop() if len(uuids) == 1 else None
-
-
-def moment(written: Any) -> datetime | None:
-    """A time of the API; None for what is none: missing, no text, without a zone, the year 1."""
-    try:
-        time = datetime.fromisoformat(written).astimezone(UTC) if "T" in written else None
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return time if time is not None and time >= EARLIEST and _has_zone(written) else None
-
-
-def _has_zone(written: str) -> bool:
-    return re.search(r"(?:[zZ]|[+-]\d\d:?\d\d)\Z", written) is not None
+BOOTING = timedelta(minutes=2)
+"""Since so soon after its creation a Node is not ready that still joins the cluster."""
 
 
 @dataclass(slots=True)
@@ -146,8 +32,8 @@ class Clock:
     """How long a condition of one type has been bad for one reason, on one GPU or the node."""
 
     first_seen: datetime
-    onsets: dict[str, str] = field(default_factory=dict)
-    """By status, what its fingerprint has for the onset: the same before and after a restart of ours."""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    """By status, as the Node was when it first showed it."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +46,10 @@ class Look:
     """Types that were bad and have become good."""
     overlooked: tuple[str, ...] = ()
     """Types with more reasons than are faults of their own; each is told once."""
+    anew: Mapping[str, Fault] = field(default_factory=dict)
+    """By fingerprint, faults that may have been over unseen, as what they are then: another fault since."""
+    booting: frozenset[str] = frozenset()
+    """Fingerprints of faults that only say that the node has not joined the cluster yet."""
 
 
 class Clocks:
@@ -170,15 +60,30 @@ class Clocks:
     ends when the status is good.
     """
 
-    __slots__ = ("_clocks", "_created", "_ended", "_good", "_looked", "_overlooked", "_since", "_uid")
+    __slots__ = (
+        "_clocks",
+        "_created",
+        "_ended",
+        "_good",
+        "_last",
+        "_looked",
+        "_overlooked",
+        "_rewritten",
+        "_since",
+        "_uid",
+        "_was_good",
+    )
 
     def __init__(self, uid: str, created: datetime | None) -> None:
         self._uid = uid
         self._created = created
         self._clocks: dict[str, dict[tuple[str, str | None], Clock]] = {}
         self._since: dict[str, datetime | None] = {}
-        self._ended: dict[str, datetime] = {}
+        self._last: dict[str, BadCondition] = {}
+        self._rewritten: dict[str, datetime | None] = {}
+        self._ended: dict[str, datetime | None] = {}
         self._good: frozenset[str] = frozenset()
+        self._was_good: frozenset[str] = frozenset()
         self._overlooked: frozenset[str] = frozenset()
         self._looked: datetime | None = None
 
@@ -186,69 +91,111 @@ class Clocks:
         """Take a look at the conditions as they are now."""
         cleared = tuple(self._end(kind, now) for kind in sorted(conditions.good & self._clocks.keys()))
         faults: list[Fault] = []
+        anew: dict[str, Fault] = {}
         overlooked: set[str] = set()
         for bad in conditions.bad:
+            self._notice_rewriting(bad)
             clock = self._clock(bad, now)
             if clock is not None:
-                faults.append(self._fault(bad, clock, now))
+                fault = self._fault(bad, clock, now)
+                faults.append(fault)
+                anew |= self._anew(bad, fault, now)
             elif bad.type not in self._overlooked:
                 overlooked.add(bad.type)
         self._overlooked = (self._overlooked | overlooked) - conditions.good
-        for bad in conditions.bad:
-            self._since[bad.type] = bad.since
+        self._last = {bad.type: bad for bad in conditions.bad}
+        self._since |= {bad.type: bad.since for bad in conditions.bad}
+        if not conditions.good <= self._was_good:
+            self._was_good = shared(self._was_good | conditions.good)
         self._good, self._looked = conditions.good, now
-        return Look(tuple(faults), cleared, tuple(sorted(overlooked)))
+        booting = frozenset(fault.fingerprint for fault in faults if self._is_booting(fault))
+        return Look(tuple(faults), cleared, tuple(sorted(overlooked)), anew, booting)
 
     def _end(self, kind: str, now: datetime) -> ConditionCleared:
         del self._clocks[kind]
-        since = self._since.pop(kind, None)
-        if since is not None:
-            self._ended[kind] = since
+        self._rewritten.pop(kind, None)
+        self._ended[kind] = self._since.pop(kind, None)
         return ConditionCleared(type=kind, uid=self._uid, at=now)
 
     def _clock(self, bad: BadCondition, now: datetime) -> Clock | None:
         """The clock of a bad condition, begun if need be; None for one reason too many."""
         clocks = self._clocks.setdefault(bad.type, {})
-        turned = self._turned(bad, now)
         clock = clocks.get((bad.reason, bad.gpu))
         if clock is None:
             if len(clocks) >= MOST_REASONS:
                 return None
-            clock = clocks[bad.reason, bad.gpu] = Clock(self._begin(bad, turned, now))
-        if bad.status not in clock.onsets:
-            clock.onsets[bad.status] = self._onset(bad, turned, now)
+            clock = clocks[bad.reason, bad.gpu] = Clock(self._begin(bad, now))
+        if bad.status not in clock.fingerprints:
+            clock.fingerprints[bad.status] = self._fingerprint(bad, now)
         return clock
 
-    def _turned(self, bad: BadCondition, now: datetime) -> datetime | None:
-        """When the status turned bad, as the condition says; None where that cannot be."""
-        since = bad.since
-        if since is None or since > now + SKEW:
-            return None
-        if bad.type in self._ended and since <= self._ended[bad.type]:
-            return None  # it was good in between
-        if bad.type in self._good and self._looked is not None and since < self._looked - SKEW:
-            return None  # it was good then
-        return since
-
-    def _begin(self, bad: BadCondition, turned: datetime | None, now: datetime) -> datetime:
+    def _begin(self, bad: BadCondition, now: datetime) -> datetime:
         """When a clock begins that we have not seen before."""
         if bad.type in self._since and bad.since == self._since[bad.type]:
             return now  # another reason, and the status has been bad since the time that it says
-        if turned is not None:
-            return min(turned, now)
-        return now if bad.type in self._good else self._oldest(now)
+        if bad.since is not None and self._is_believed(bad, bad.since, now):
+            return min(bad.since, now)
+        return now if bad.type in self._was_good else self._created or now
 
-    def _onset(self, bad: BadCondition, turned: datetime | None, now: datetime) -> str:
-        if turned is not None:
-            return turned.isoformat()
-        return (now if bad.type in self._good else self._oldest(now)).isoformat()
+    def _is_believed(self, bad: BadCondition, since: datetime, now: datetime) -> bool:
+        """Whether the status may have turned bad when the condition says so."""
+        if since > now + SKEW or self._is_stale(bad, now):
+            return False
+        was_good_then = bad.type in self._good and self._looked is not None and since < self._looked - SKEW
+        return not was_good_then
 
-    def _oldest(self, now: datetime) -> datetime:
-        """For what was bad when we first looked and does not say since when: the same after each restart."""
-        return self._created or now
+    def _is_stale(self, bad: BadCondition, now: datetime) -> bool:
+        """Whether the condition tells the time of a transition after which it was good."""
+        if bad.type not in self._ended:
+            return False
+        ended = self._ended[bad.type]
+        if bad.since is None or ended is None or ended > now + SKEW:
+            return bad.since == ended
+        return bad.since <= ended
+
+    def _fingerprint(self, bad: BadCondition, now: datetime) -> str:
+        """What the fault is known by: what the Node says of it, and nothing that only we know.
+
+        Where it says the same as of a fault that is over, our time tells them apart. A restart of ours then
+        takes the fault for the earlier one: nobody can tell them apart, and that one was answered.
+        """
+        onset = now if self._is_stale(bad, now) else bad.since
+        written = onset.isoformat() if onset is not None else ""
+        return digest(self._uid, bad.type, bad.status, bad.reason, bad.gpu or "", written)
+
+    def _notice_rewriting(self, bad: BadCondition) -> None:
+        """Notice a new time beside the same status and reason.
+
+        Either it was good in between, and the watch or the detector passed over that, or the detector writes
+        new times as it likes. The second one says that it does.
+        """
+        before = self._last.get(bad.type)
+        if before is None or (before.status, before.reason, before.gpu) != (bad.status, bad.reason, bad.gpu):
+            return
+        if bad.since is None or bad.since == before.since:
+            return
+        forward = before.since is None or bad.since > before.since
+        first = bad.type not in self._rewritten and forward
+        self._rewritten[bad.type] = bad.since if first else None
+
+    def _anew(self, bad: BadCondition, fault: Fault, now: datetime) -> dict[str, Fault]:
+        """The fault as one that began at the rewritten time, by the fingerprint that it has."""
+        since = self._rewritten.get(bad.type)
+        if since is None or bad.since != since or since > now + SKEW:
+            return {}
+        fingerprint = self._fingerprint(bad, now)
+        if fingerprint == fault.fingerprint:
+            return {}
+        update = {"first_seen": min(since, now), "fingerprint": fingerprint}
+        return {fault.fingerprint: fault.model_copy(update=update)}
+
+    def _is_booting(self, fault: Fault) -> bool:
+        """Whether a node is not ready that never was since its Node was created."""
+        if fault.code != READY or READY in self._was_good or self._created is None:
+            return False
+        return fault.first_seen <= self._created + BOOTING
 
     def _fault(self, bad: BadCondition, clock: Clock, now: datetime) -> Fault:
-        onset = clock.onsets[bad.status]
         return Fault(
             source=FaultSource.CONDITION,
             code=bad.type,
@@ -259,6 +206,6 @@ class Clocks:
             summary=bad.summary,
             first_seen=clock.first_seen,
             last_seen=now,
-            fingerprint=digest(self._uid, bad.type, bad.status, bad.reason, bad.gpu or "", onset),
+            fingerprint=clock.fingerprints[bad.status],
             reporter=REPORTER,
         )

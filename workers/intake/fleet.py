@@ -3,15 +3,16 @@
 A Node has 15 to 30 KB, some have hundreds; what is kept has less than one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.kubernetes.listing import Followed
+from gpu_runbooks.activities.names import digest
 from gpu_runbooks.activities.nodes.node import LONGEST_BOOT_ID, LONGEST_PROVIDER_ID, PROVIDER_ID
-from gpu_runbooks.workers.intake.condition_faults import Conditions, Watched, conditions_of, moment
+from gpu_runbooks.workers.intake.reported_conditions import Conditions, Watched, conditions_of, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,18 @@ class KeptNode:
     boot_id: str
     created: datetime | None
     conditions: Conditions
+    covered: str
+    """Stands for the machine and the labels by which policy finds the pool and the hardware of the node."""
 
 
-def kept(node: Object, watched: Watched) -> KeptNode:
-    """What is kept of a Node that has a name and a UID. Raises nothing, whatever else is in it."""
+def kept(node: Object, watched: Watched, labels: Collection[str] = ()) -> KeptNode:
+    """What is kept of a Node that has a name and a UID. Raises nothing, whatever else is in it.
+
+    `labels` are the keys of the labels that policy looks at.
+    """
     metadata, spec, status = (_mapping(node.get(part)) for part in ("metadata", "spec", "status"))
     provider_id = _text(spec.get("providerID"), LONGEST_PROVIDER_ID)
+    shown = _mapping(metadata.get("labels"))
     machine = PROVIDER_ID.fullmatch(provider_id)
     return KeptNode(
         name=metadata["name"],
@@ -41,6 +48,7 @@ def kept(node: Object, watched: Watched) -> KeptNode:
         boot_id=_text(_mapping(status.get("nodeInfo")).get("bootID"), LONGEST_BOOT_ID),
         created=moment(metadata.get("creationTimestamp")),
         conditions=conditions_of(node, watched),
+        covered=digest(repr(provider_id), *(f"{key}={shown.get(key)!r}" for key in sorted(labels))),
     )
 
 

@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gpu_runbooks.activities.kubernetes.client import KubernetesError
-from gpu_runbooks.activities.nodes.node import NODES
+from gpu_runbooks.activities.nodes.node import INSTANCE_TYPE, NODES
 from gpu_runbooks.workers.intake.condition_deliveries import Deliveries
-from gpu_runbooks.workers.intake.condition_faults import MOST_REASONS, Clocks, Watched
+from gpu_runbooks.workers.intake.condition_faults import MOST_REASONS, Clocks
 from gpu_runbooks.workers.intake.fleet import KeptNode, kept
 from gpu_runbooks.workers.intake.reception import Reception
+from gpu_runbooks.workers.intake.reported_conditions import Watched
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
+from gpu_runbooks.workflows.policy.policy import Policy
 
 PAGE_SIZE = 100
 """Nodes that are in memory whole at a time: some 3 MB of JSON."""
@@ -48,6 +50,7 @@ class ConditionWatch:
         self._reception = reception
         self._policy = reception.policy
         self._watched: Watched = watched_conditions(self._policy)
+        self._labels = labels_looked_at(self._policy)
         self._clocks: dict[str, Clocks] = {}
         self.deliveries = Deliveries(reception, group, lambda: self._watched)
 
@@ -63,9 +66,10 @@ class ConditionWatch:
                 await asyncio.sleep(REFUSED_PAUSE)
 
     async def _follow(self) -> None:
-        """Follow until policy watches other conditions: what was not kept of the nodes is listed then."""
+        """Follow until policy looks at other things: what was not kept of the nodes is listed then."""
+        keep = partial(kept, watched=self._watched, labels=self._labels)
         states = self._reception.kubernetes.follow(
-            NODES, keep=partial(kept, watched=self._watched), page_size=PAGE_SIZE, list_every=LIST_EVERY
+            NODES, keep=keep, page_size=PAGE_SIZE, list_every=LIST_EVERY
         )
         async with aclosing(states):
             async for nodes in states:
@@ -92,11 +96,18 @@ class ConditionWatch:
         self.deliveries.see(node, look)
 
     def _is_watched_anew(self) -> bool:
-        """Whether another policy counts that watches other conditions."""
+        """Whether another policy counts that looks at other conditions or labels."""
         policy = self._reception.policy
         if policy is self._policy:
             return False
-        watched = watched_conditions(policy)
-        anew, self._policy, self._watched = watched != self._watched, policy, watched
+        looked_at = watched_conditions(policy), labels_looked_at(policy)
+        anew = looked_at != (self._watched, self._labels)
+        self._policy = policy
+        self._watched, self._labels = looked_at
         self.deliveries.ask_again()
         return anew
+
+
+def labels_looked_at(policy: Policy) -> frozenset[str]:
+    """Keys of the labels of a Node by which policy finds its pool and its hardware. Pure."""
+    return frozenset({INSTANCE_TYPE, *(key for pool in policy.pools for key in pool.selector)})

@@ -64,8 +64,13 @@ class Reception:
         """The live Node of this name, None where there is none. Raises `KubernetesError`."""
         return await self.kubernetes.find(f"{NODES}/{name}")
 
-    async def take(self, signal: str, fault: Fault, node: Object, note: str = "") -> Answer:
-        """Take a fault of a live Node. Every answer but `unavailable` is final."""
+    async def take(
+        self, signal: str, fault: Fault, node: Object, note: str = "", *, known_refusal: str = ""
+    ) -> Answer:
+        """Take a fault of a live Node. Every answer but `unavailable` is final.
+
+        `known_refusal`: what the audit has already, where the fault was refused before.
+        """
         identity, labels = identity_of(node), node["metadata"].get("labels") or {}
         try:
             fault = await self._earlier.counted(fault, identity, self.policy)
@@ -78,7 +83,8 @@ class Reception:
                 delivered = await self._incidents.deliver(report, note, wrong=wrong, max_age=max_age)
                 self._earlier.note(fault, identity)
         except ApplicationError as refused:
-            return self.told(Answer(signal, "refused", identity.name, refused.message))
+            answer = Answer(signal, "refused", identity.name, refused.message)
+            return answer if refused.message == known_refusal else self.told(answer)
         except (TemporalUnavailableError, KubernetesError) as error:
             return self.told(Answer(signal, "unavailable", identity.name, str(error)))
         return self.told(Answer(signal, node=identity.name, **asdict(delivered)))
