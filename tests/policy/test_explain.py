@@ -17,6 +17,8 @@ from gpu_runbooks.workers.policy.explain import Question, answer
 from gpu_runbooks.workers.policy.explanation import OpenIncident, Seen, Verdict, explain
 from gpu_runbooks.workers.policy.fault_notation import NotationError, in_notation, read_fault, read_node_name
 from gpu_runbooks.workflows.policy.file import load_policy
+from gpu_runbooks.workflows.policy.policy import Policy
+from gpu_runbooks.workflows.policy.yaml_lines import read_yaml
 from gpu_runbooks.workflows.slots import Slots
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)  # a Monday
@@ -137,6 +139,18 @@ def slots(held, waiting=()):
         holders=[request(number) for number in range(held)],
         waiters=[request(10 + number, severity) for number, severity in enumerate(waiting)],
     )
+
+
+def test_whose_the_rule_is_does_not_hang_on_its_name():
+    """A file with this rule is refused, so the policy is made without that check."""
+    rule = "faults: [{name: xid-79, match: {source: xid, code: 119}, ladder: block}]\n"
+    policy = Policy.model_validate(read_yaml(SMALLEST + rule).content)
+    said = {code: explain(policy, read_fault(f"xid:{code}", NOW), seen(), NOW) for code in (79, 119)}
+    assert {code: (each.rule, each.rule_of, each.ladder) for code, each in said.items()} == {
+        79: ("xid-79", "built-in", "replace"),
+        119: ("xid-79", "site", "block"),
+    }
+    assert (bool(said[79].why), said[119].why) == (True, "")
 
 
 OBSERVED = SMALLEST.replace("mode: enforce", "mode: observe")

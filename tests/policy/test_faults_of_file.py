@@ -54,6 +54,42 @@ def test_contradictory_rule(rule, expected):
     assert expected in problem
 
 
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("xid-79", "source: xid, code: 119"),
+        ("xid-79", "source: xid, codes: [79, 119]"),
+        ("xid-79", "source: sxid, code: 79"),
+        ("xid-13-repeated", "source: xid, code: 13"),
+        ("dcgm-80", "source: dcgm, code: 81"),
+        ("alert-unknown", "source: alert, code: GpuFellOff"),
+        ("manual", "source: alert, code: manual"),
+        ("reason-xid-79", "source: xid, code: 79"),
+        ("recovery-reboot", "source: nvml, code: recovery-action"),
+    ],
+)
+def test_name_of_a_built_in_rule_for_something_else(name, match):
+    (problem,) = problems(rules(f"name: {name}, match: {{{match}}}, ladder: block"))
+    assert problem == (
+        f"line 9: faults[0].name: {name} is the name of a built-in rule, and not for what this one matches: "
+        f"give it a name of its own, such as our-{name}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("xid-79", 'source: xid, code: "79.0"'),
+        ("sxid-20034", "source: sxid, codes: [20034]"),
+        ("aws-instance-retirement", "source: aws, code: instance-retirement"),
+        ("manual", "source: manual, code: manual"),
+        ("our-xid-79", "source: xid, code: 119"),
+    ],
+)
+def test_name_of_the_built_in_rule_for_the_same_fault(name, match):
+    assert load_policy(rules(f"name: {name}, match: {{{match}}}, ladder: block")).faults[0].name == name
+
+
 @pytest.mark.parametrize("application", ["true", "false"])
 @pytest.mark.parametrize("ladder", ["restart", "patient"])
 def test_rule_that_restarts_the_workload(ladder, application):

@@ -10,6 +10,7 @@ from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 from gpu_runbooks.activities.model.plan import Plan, Rung, RungName, Treatment
 from gpu_runbooks.workers.policy.fault_notation import in_notation
 from gpu_runbooks.workers.policy.meaning import meaning
+from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.schema import in_units
@@ -120,7 +121,7 @@ def explain(policy: Policy, fault: Fault, seen: Seen, now: datetime) -> Explanat
     else:
         verdict, sentences = Verdict.UNKNOWN, ["In which pool the node is could not be seen: give --labels."]
     enforce = policy.mode == "enforce" if made is None else made.enforce
-    site = any(rule.name == treatment.rule for rule in policy.faults)
+    site = answer_to(policy, fault).of_site
     return Explanation(
         node=seen.identity.name,
         fault=in_notation(fault),

@@ -47,7 +47,7 @@ def _site_rule(policy: Policy, fault: Fault) -> FaultRule | None:
         code = canonical_code(fault.source, fault.code)
     except UnreadableXidError:
         return None
-    rules = policy.rules_by_code.get((fault.source, code), ())
+    rules = policy.rules_for(fault.source, code, fault.reason)
     return next((rule for rule in rules if rule.match.fits(fault, built_in_statuses(code))), None)
 
 
@@ -58,8 +58,8 @@ def _site_answer(policy: Policy, fault: Fault) -> Answer | None:
 
 def _of_rule(rule: FaultRule, fault: Fault) -> Answer:
     if rule.repeats is not None and rule.repeats.is_reached(fault):
-        return Answer(rule.name, rule.repeats.ladder)
-    return Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration)
+        return Answer(rule.name, rule.repeats.ladder, of_site=True)
+    return Answer(rule.name, rule.ladder or NO_TOUCH, rule.application, rule.toleration, of_site=True)
 
 
 def _of_condition(policy: Policy, fault: Fault) -> Answer:

@@ -58,6 +58,8 @@ class Answer:
     """The workload is at fault: the node is not touched."""
     toleration: timedelta = timedelta(0)
     """How long the fault may stand before anything is done."""
+    of_site: bool = False
+    """Whether the rule is the site's; a name alone does not tell."""
 
     def called(self, rule: str) -> "Answer":
         """The same under the name of another rule."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 
 from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.workflows.policy.built_in_rules import fault_of, is_built_in
 from gpu_runbooks.workflows.policy.faults import NUMBERED, FaultRule, Match
 from gpu_runbooks.workflows.policy.fields import KEY_NAME, KEY_PREFIX, STATUSES
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART, Ladder, leaves_node
@@ -29,11 +30,24 @@ def fault_contradictions(
         if names.setdefault(rule.name, index) != index:
             first = ("faults", names[rule.name])
             yield Contradiction(("faults", index, "name"), f"a second rule named {rule.name}", first)
+        yield from _anothers_name(index, rule)
         yield from _ladders(index, rule, known)
         yield from _application(index, rule, readable)
         yield from _never_matches(("faults", index, "match"), rule.match)
     yield from _twice(faults)
     yield from _polarities(faults)
+
+
+def _anothers_name(index: int, rule: FaultRule) -> Iterator[Contradiction]:
+    """Yield where a rule is called as a built-in one is that is for other faults: an audit would mislead."""
+    if is_built_in(rule.name) and {fault_of(rule.name)} != {
+        (rule.match.source, code) for code in rule.match.written_codes()
+    }:
+        yield Contradiction(
+            ("faults", index, "name"),
+            f"{rule.name} is the name of a built-in rule, and not for what this one matches: give it a name "
+            f"of its own, such as our-{rule.name}",
+        )
 
 
 def _ladders(index: int, rule: FaultRule, known: Collection[str]) -> Iterator[Contradiction]:
