@@ -172,6 +172,49 @@ def test_approval_or_mode_where_it_has_no_sense(rungs, expected):
     assert problem.startswith(expected)
 
 
+@pytest.mark.parametrize(
+    ("rungs", "expected"),
+    [
+        ({"block": "wait: 5m"}, "line 10: ladders.mine[0].wait: block does not wait: drop it, or write it"),
+        ({"drain": "wait: 1s"}, "line 11: ladders.mine[1].wait: drain does not wait: drop it, or write it"),
+        ({"validate": "wait: 5m"}, "line 14: ladders.mine[4].wait: validate does not wait: drop it"),
+        ({"return": "wait: 5m"}, "line 15: ladders.mine[5].wait: return does not wait: drop it"),
+        ({"block": "attempts: 2"}, "line 10: ladders.mine[0].attempts: block is tried until the API server"),
+        (
+            {"return": "attempts: 2"},
+            "line 15: ladders.mine[5].attempts: return is tried until the API server",
+        ),
+    ],
+)
+def test_field_that_nothing_looks_at(rungs, expected):
+    (problem,) = problems(with_rungs(**rungs))
+    assert problem.startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("ladder", "expected"),
+    [
+        ("notify: [{rung: notify_owner, attempts: 3}]", "notify[0].attempts: notify_owner is tried until"),
+        ("notify: [{rung: notify_owner, wait: 3m}]", "notify[0].wait: notify_owner does not wait"),
+        ("restart: [{rung: restart_workload, wait: 3m}]", "restart[0].wait: restart_workload does not wait"),
+    ],
+)
+def test_field_that_nothing_looks_at_in_a_ladder_of_workloads(ladder, expected):
+    (problem,) = problems(f"{SMALLEST}ladders: {{{ladder}}}")
+    assert problem.startswith(f"line 8: ladders.{expected}")
+
+
+def test_fields_that_say_what_counts_anyway_are_no_error():
+    assert load_policy(with_rungs(block="attempts: 1, wait: 0s", **{"return": "attempts: 1"}))
+
+
+def test_attempts_and_waits_that_count():
+    fields = {"drain": "attempts: 2", "reset_gpu": "attempts: 2, wait: 5m", "validate": "attempts: 3"}
+    ladder = load_policy(with_rungs(**fields)).ladder("mine") or ()
+    assert [step.attempts for step in ladder] == [1, 2, 2, 1, 3, 1]
+    assert load_policy(f"{SMALLEST}ladders: {{restart: [{{rung: restart_workload, attempts: 2}}]}}")
+
+
 def test_owner_is_told_without_asking():
     (problem,) = problems(f"{SMALLEST}ladders: {{notify: [{{rung: notify_owner, approval: true}}]}}")
     assert problem.startswith("line 8: ladders.notify[0].approval: notify_owner only says something")

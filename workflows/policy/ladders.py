@@ -38,9 +38,9 @@ class LadderRung(Written):
     """Name of the rung: block, drain, reset_gpu, reboot, replace, validate, return; or, for workloads,
     notify_owner and restart_workload."""
     wait: Duration = timedelta(0)
-    """Time to wait before the rung."""
+    """Of a repair (reset_gpu, reboot, replace): time to wait before it."""
     attempts: Annotated[int, Field(ge=1, le=10, strict=True)] = 1
-    """How often the rung is tried."""
+    """How often the rung is tried: of restart_workload, drain, a repair, or validate."""
     timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
         default_factory=lambda written: DEFAULT_TIMEOUTS[written["rung"]]
     )

@@ -41,6 +41,7 @@ def ladder_contradictions(ladders: Mapping[str, Ladder]) -> Iterator[Contradicti
     for name, ladder in ladders.items():
         yield from _ladder(name, ladder)
         yield from _approvals(name, ladder)
+        yield from _without_effect(name, ladder)
         yield from _only_observed(name, ladder)
 
 
@@ -119,6 +120,32 @@ def _approvals(name: str, ladder: Ladder) -> Iterator[Contradiction]:
             yield Contradiction(
                 (*place, "approval"),
                 f"{step.rung} is only observed, so that there is nothing to approve: drop approval or mode",
+            )
+
+
+ONCE = {
+    RungName.BLOCK: "block is tried until the API server answers",
+    RungName.NOTIFY_OWNER: "notify_owner is tried until its timeout ends",
+    RungName.RETURN: "return is tried until the API server answers",
+}
+"""Why the rungs that are not tried anew have no attempts."""
+
+
+def _without_effect(name: str, ladder: Ladder) -> Iterator[Contradiction]:
+    """Yield what is written for a rung that nothing looks at there."""
+    repairs = ", ".join(rung for rung in ORDER if rung in REPAIRS)
+    for index, step in enumerate(ladder):
+        place: Place = ("ladders", name, index)
+        if step.wait and step.rung not in REPAIRS:
+            yield Contradiction(
+                (*place, "wait"),
+                f"{step.rung} does not wait: drop it, or write it before a repair ({repairs}); for a fault "
+                "that may clear by itself, write a toleration into its rule",
+            )
+        if step.attempts > 1 and step.rung in ONCE:
+            tried = ", ".join(rung for rung in ORDER if rung not in ONCE)
+            yield Contradiction(
+                (*place, "attempts"), f"{ONCE[step.rung]}: drop them; of attempts there are those at {tried}"
             )
 
 
