@@ -143,11 +143,11 @@ async def controller(temporal: Temporal) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def served(
-    directory: Path, temporal: Temporal, kubeconfig: Path, *, address: str = ""
+    directory: Path, temporal: Temporal, kubeconfig: Path, *, address: str = "", intake: str = ""
 ) -> AsyncIterator[Webhook]:
-    """The role as `gpu-runbooks intake` runs it, until the block ends."""
+    """The role as `gpu-runbooks intake` runs it, until the block ends. `intake`: section of the policy."""
     policy, token = directory / "policy.yaml", directory / "token"
-    policy.write_text(POLICY)
+    policy.write_text(POLICY + (f"intake: {intake}\n" if intake else ""))
     token.write_text(f"{TOKEN}\n")
     listen = f"127.0.0.1:{free_port()}"
     settings = Settings(cluster=CLUSTER, policy=policy, listen=listen, webhook_token_file=token)

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from intake.alerts import fresh
-from intake.conftest import CLUSTER, TOKEN, Webhook
+from intake.conftest import CLUSTER, TOKEN, Webhook, served
 
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes
 from gpu_runbooks.activities.names import incident_id
@@ -32,10 +32,18 @@ async def runs(temporal: Temporal, node: str) -> int:
 
 async def show_fault(admin: Kubernetes, node: str) -> None:
     """Let the node itself show that a GPU is missing."""
+    await show_gpus(admin, node, 7)
+
+
+async def show_all_gpus(admin: Kubernetes, node: str) -> None:
+    await show_gpus(admin, node, 8)
+
+
+async def show_gpus(admin: Kubernetes, node: str, gpus: int) -> None:
     await admin.request(
         "PATCH",
         f"/api/v1/nodes/{node}/status",
-        body={"status": {"allocatable": {"nvidia.com/gpu": "7"}}},
+        body={"status": {"allocatable": {"nvidia.com/gpu": str(gpus)}}},
         content_type=MERGE_PATCH,
     )
 
@@ -120,7 +128,14 @@ async def test_a_repeat_after_a_failure_starts_a_new_incident_at_once(webhook: W
     assert again["run_id"] != first["run_id"]
 
 
-class TestOldEvidence:
+class TestMaxAge:
+    """A policy that believes no old onset by itself."""
+
+    @pytest.fixture
+    async def webhook(self, tmp_path: Path, temporal: Temporal, kubeconfig: Path) -> AsyncIterator[Webhook]:
+        async with served(tmp_path, temporal, kubeconfig, intake="{max_age: 1h}") as webhook:
+            yield webhook
+
     async def test_what_no_incident_knows_and_no_node_shows_is_expired(
         self, webhook: Webhook, node: str
     ) -> None:
@@ -129,6 +144,27 @@ class TestOldEvidence:
         assert (answer["status"], answer["reason"][:8]) == ("ignored", "expired:")
         assert await webhook.incident(node) is None
 
+    async def test_an_incident_that_was_terminated_speaks_for_its_own_faults_alone(
+        self, webhook: Webhook, admin: Kubernetes, node: str
+    ) -> None:
+        first, joined, other = (
+            fresh(node=node, fingerprint=each, xid=xid, onset=ago(days=3))
+            for each, xid in (("f1", "79"), ("f2", "48"), ("f3", "95"))
+        )
+        await show_fault(admin, node)
+        assert (await only(webhook, first))["status"] == "started"
+        assert (await only(webhook, joined))["status"] == "joined"
+        await show_all_gpus(admin, node)
+        handle = webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node))
+
+        for known in (first, joined):
+            await handle.terminate()
+            answer = await only(webhook, other)
+            assert (answer["status"], answer["reason"][:8]) == ("ignored", "expired:")
+            assert (await only(webhook, known))["status"] == "started"
+
+
+class TestOldEvidence:
     async def test_what_the_node_shows_is_taken_whatever_its_age(
         self, webhook: Webhook, admin: Kubernetes, node: str
     ) -> None:

@@ -10,10 +10,13 @@ from temporalio.client import (
     WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
 )
+from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.workers.intake.staleness import Dealt
+from gpu_runbooks.workflows.messages import EXPIRED
 from gpu_runbooks.workflows.phases import Outcome
 
 FIRST_FAULT = "fault"
@@ -27,8 +30,9 @@ EARLIER_RUNS = 20
 
 READ_TIMEOUT = timedelta(seconds=3)
 
-CUT_SHORT = frozenset(
+WITHOUT_RESULT = frozenset(
     {
+        WorkflowExecutionStatus.CONTINUED_AS_NEW,
         WorkflowExecutionStatus.FAILED,
         WorkflowExecutionStatus.CANCELED,
         WorkflowExecutionStatus.TERMINATED,
@@ -44,7 +48,7 @@ class Known:
     dealt: Dealt | None = None
     """The latest one that answered it."""
     unsettled: bool = False
-    """One knew it, or may have, and ended without an answer."""
+    """One knew it and ended without an answer."""
 
 
 async def known_before(client: Client, latest: WorkflowExecutionDescription, report: FaultReport) -> Known:
@@ -61,8 +65,8 @@ async def known_before(client: Client, latest: WorkflowExecutionDescription, rep
             again = max(again or run.start_time, run.start_time)
         if answered is not None:
             continue
-        if run.status in CUT_SHORT:
-            unsettled = True  # which faults joined it nobody can say
+        if run.status in WITHOUT_RESULT:
+            unsettled = unsettled or first or await _was_told(client, run, report.fault.fingerprint)
             continue
         result = await _result_of(client, run)
         if report.fault.fingerprint in _listed(result.get("fingerprints")):
@@ -90,8 +94,22 @@ async def _closed_since_onset(
             yield run
 
 
+async def _was_told(client: Client, run: WorkflowExecution, fingerprint: str) -> bool:
+    """Whether a fault joined a run that is over: the update that brought it has its fingerprint as id."""
+    handle = client.get_workflow_handle(run.id, run_id=run.run_id)
+    update: Any = handle.get_update_handle(fingerprint, workflow_run_id=run.run_id)
+    try:
+        return bool(await update.result(rpc_timeout=READ_TIMEOUT) != EXPIRED)
+    except WorkflowUpdateFailedError:
+        return True  # the run took it, and ended before it could answer
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return False
+        raise
+
+
 async def _result_of(client: Client, run: WorkflowExecution) -> dict[str, Any]:
-    """The result of a run that ended by itself; empty for any other, and for a result that is no object."""
+    """The result of a run that ended by itself; empty for one that runs, and where it is no object."""
     if run.status is not WorkflowExecutionStatus.COMPLETED:
         return {}
     handle: Any = client.get_workflow_handle(run.id, run_id=run.run_id)
