@@ -11,9 +11,10 @@ from policy.factories import ONSET, P5, SMALLEST
 from rich.console import Console
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.workers.policy import replay as replay_module
 from gpu_runbooks.workers.policy.diff import diff
 from gpu_runbooks.workers.policy.recorded_faults import LONGEST_LINE, BrokenLineError, RecordedFault
-from gpu_runbooks.workers.policy.replay import Comparison, decide, difference
+from gpu_runbooks.workers.policy.replay import Comparison, Decisions, decide, difference
 from gpu_runbooks.workflows.policy.file import load_policy
 
 OTHER = (
@@ -208,7 +209,20 @@ EVENTS = st.builds(
     instance_type=st.sampled_from(["p5.48xlarge", "p4d.24xlarge", "t3.nano", ""]),
     fault=st.builds(Fault, **FIELDS),
 )
-TWO = load_policy(SMALLEST), load_policy(OTHER)
+WITH_DRAIN = (
+    OTHER
+    + """\
+- name: errors
+  match: {source: condition, code: AcceleratedHardwareReady, reasons: [DCGMError]}
+  ladder: reboot
+drain:
+  rules:
+  - {name: late, faults: [errors, xid-31], method: wait_for_completion, deadline: 20m}
+  - {name: all, method: evict}
+"""
+)
+TWO = load_policy(SMALLEST), load_policy(WITH_DRAIN)
+DECISIONS = [Decisions(policy) for policy in TWO]
 COMPARISON = Comparison(*TWO)
 """Kept over all examples: what an earlier one left in it must not answer a later one wrongly."""
 
@@ -217,7 +231,46 @@ COMPARISON = Comparison(*TWO)
 @given(EVENTS)
 def test_a_kept_answer_is_the_answer(event):
     old, new = (decide(policy, event) for policy in TWO)
+    assert [each.by(each.grounds(event), event) for each in DECISIONS] == [old, new]
     assert COMPARISON.of(event) == difference(old, new)
+
+
+def many_kinds():
+    """Faults of which hardly two are of one kind, of all pools and none."""
+    for number in range(30):
+        yield event(code=str(number + 1), labels=P5 | {"rack": str(number)})
+        yield event(place=f"GPC {number} TPC 0", entity=Entity(kind="gpu"), before=number % 3)
+        yield event(FaultSource.ALERT, f"Alert{number}", labels={"team": str(number)})
+        reasons = f"NvidiaXID{number}Error, DCGMError" if number % 2 else f"NvidiaXID{number}Error"
+        yield event(FaultSource.CONDITION, "AcceleratedHardwareReady", status="False", reason=reasons)
+
+
+@pytest.mark.parametrize("kept", [0, 7, 10_000])
+def test_many_kinds_have_their_own_answers_however_few_are_kept(monkeypatch, kept):
+    monkeypatch.setattr(replay_module, "KEPT_ANSWERS", kept)
+    comparison = Comparison(*TWO)
+    for each in [*many_kinds(), *many_kinds()]:
+        assert comparison.of(each) == difference(*(decide(policy, each) for policy in TWO))
+
+
+def test_each_of_a_thousand_rules_for_one_condition_is_found():
+    of_all = "- {name: any, match: {source: condition, code: KernelReady}, ladder: none}\n"
+    rules = "".join(
+        of_all.replace("any", f"r-{number}")
+        .replace("Ready}", f"Ready, reasons: [R{number}, S{number}]}}")
+        .replace("none", "block" if number % 2 else "reboot")
+        for number in range(999)
+    )
+    policy = load_policy(f"{SMALLEST}faults:\n{of_all}{rules}")
+
+    def rule(reason):
+        fault = event(FaultSource.CONDITION, "KernelReady", status="False", reason=reason)
+        return decide(policy, fault).plan.treatment.rule
+
+    for number in (0, 1, 500, 997, 998):
+        assert rule(f"R{number}") == rule(f"Unheard, S{number}") == f"r-{number}"
+    assert rule("R1,S998,R3") == "r-998", "the gravest of them"
+    assert rule("Unheard") == rule("") == "any"
 
 
 def test_the_answers_are_compared_over_every_field_of_a_fault():

@@ -96,7 +96,9 @@ def by_reason(fault: Fault) -> list[Fault]:
         words = [f'{{"{number}":true}}' for number in _json_xids(fault.reason)]
     else:
         words = list(words_of(fault.reason))
-    return [fault.model_copy(update={"reason": word}) for word in words] or [fault]
+    if words in ([], [fault.reason]):
+        return [fault]
+    return [fault.model_copy(update={"reason": word}) for word in words]
 
 
 def meaning_of(fault: Fault) -> Meaning | None:

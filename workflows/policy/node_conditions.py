@@ -11,7 +11,7 @@ mildest repair that helps, and go on only by proof.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -40,7 +40,7 @@ class Condition(Row):
     ] = None
     """How long it may last where no provider says so."""
 
-    @property
+    @cached_property
     def toleration(self) -> timedelta:
         """How long the condition may last before anything is done."""
         if self.toleration_seconds is not None:

@@ -9,6 +9,7 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.workflows.policy.answers import answer_to
+from gpu_runbooks.workflows.policy.built_in import Answer
 from gpu_runbooks.workflows.policy.ladders import leaves_node
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.pools import Pool
@@ -32,7 +33,7 @@ def plan(
     Raises `PlanRefused` for a node in no pool or in two, an instance type whose hardware is unknown (no
     validation could pass), and a ladder that does not exist.
     """
-    pool = _pool_of(policy, identity.name, labels)
+    pool = pool_of(policy, identity.name, labels)
     expected = policy.expected(identity.instance_type)
     if expected is None:
         raise PlanRefused(
@@ -70,7 +71,11 @@ def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Tre
     application's fault where that ladder touches the node.
     Raises `PlanRefused` for a ladder that does not exist.
     """
-    answer = answer_to(policy, fault)
+    return treatment_by(policy, answer_to(policy, fault), ladder)
+
+
+def treatment_by(policy: Policy, answer: Answer, ladder: str | None = None) -> Treatment:
+    """An answer with its resolved ladder, as `treatment_of`."""
     name = ladder or answer.ladder
     rungs = policy.ladder(name)
     if rungs is None:
@@ -94,7 +99,8 @@ def treatment_of(policy: Policy, fault: Fault, ladder: str | None = None) -> Tre
     )
 
 
-def _pool_of(policy: Policy, node: str, labels: Mapping[str, str]) -> Pool:
+def pool_of(policy: Policy, node: str, labels: Mapping[str, str]) -> Pool:
+    """Pool of a node with these labels. Raises `PlanRefused` for none, and for two."""
     pools = [pool for pool in policy.pools if pool.selector.items() <= labels.items()]
     if not pools:
         raise PlanRefused(
