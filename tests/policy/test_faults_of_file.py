@@ -191,12 +191,69 @@ def test_status_is_read_with_and_without_quotes(written):
         ("source: dcgm, codes: [80, 0]", "faults[0].match.codes: dcgm 0 says that there was none"),
         ("source: sxid, code: SXid20034", "faults[0].match: 'SXid20034' is not an SXid: write one whole"),
         ("source: dcgm, code: 80 81", "faults[0].match: '80 81' is not a code of DCGM: write one whole"),
+        (
+            "source: efa, code: efa-made-up",
+            "faults[0].match.code: no fault of efa has the code 'efa-made-up'",
+        ),
+        (
+            "source: efa, code: efa-admin-queue-close",
+            "faults[0].match.code: no fault of efa has the code 'efa-admin-queue-close': did you mean efa",
+        ),
+        (
+            "source: efa, code: ena-reset-failed",
+            "faults[0].match.code: ena-reset-failed is said by another source: write `source: kernel`",
+        ),
+        ("source: kernel, code: oops", "faults[0].match.code: no fault of kernel has the code 'oops': there"),
+        ("source: nvml, code: 2", "faults[0].match.code: what NVML says has the code recovery-action"),
+        (
+            "source: aws, codes: [instance-stop, instance-retirment]",
+            "faults[0].match.codes: AWS has no event with the code instance-retirment: did you mean",
+        ),
+        (
+            "source: aws, code: INSTANCE_RETIREMENT",
+            "faults[0].match.code: AWS has no event with the code INSTANCE_RETIREMENT: did you mean",
+        ),
+        ("source: aws, code: the instance", "faults[0].match.code: AWS has no event with the code 'the inst"),
+        (
+            "source: aws, code: AWS_EC2_INSTANCE_STOP_SCHEDULED",
+            "faults[0].match.code: AWS_EC2_INSTANCE_STOP_SCHEDULED arrives under the code of EC2",
+        ),
+        ("source: condition, code: ready, status: False", "faults[0].match.code: no condition has the type"),
+        (
+            "source: condition, code: AcceleratedHardwareRedy",
+            "faults[0].match.code: no condition has the type 'AcceleratedHardwareRedy': did you mean Acc",
+        ),
+        (
+            "source: condition, code: gpu-runbooks.dev/GPUHealthy, reasons: [GpuLost]",
+            "faults[0].match.reasons: gpu-runbooks.dev/GPUHealthy has no reason 'GpuLost': did you mean GPU",
+        ),
         ("source: manual, code: 79", "faults[0].match.code: what a person starts has the code manual"),
     ],
 )
 def test_match_that_is_wrong_or_never_matches(match, expected):
     (problem,) = problems(rules(f"name: a, match: {{{match}}}, ladder: reset"))
     assert problem.startswith(f"line 9: {expected}")
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "source: aws, code: AWS_EC2_SOMETHING_NEW",
+        "source: aws, code: AWS_EC2_DEDICATED_HOST_RETIREMENT_SCHEDULED",
+        "source: sxid, code: 99999",
+        "source: dcgm, code: 9999",
+        "source: efa, code: efa-admin-queue-closed",
+        "source: kernel, codes: [ena-reset-failed, rm-init-adapter-failed]",
+        "source: nvml, code: recovery-action",
+        "source: alert, code: instance-retirment",
+        "source: condition, code: NetworkReady, status: False",
+        f"{READY}, reasons: [KubeletNotReady]",
+        "source: condition, code: AcceleratedHardwareReady, reasons: [NvidiaXID79Error, DCGMHealthCode80]",
+        "source: condition, code: gpu-runbooks.dev/GPUHealthy, reasons: [RecoveryAction2Needed]",
+    ],
+)
+def test_match_of_what_may_be_although_no_table_has_it(match):
+    assert load_policy(rules(f"name: a, match: {{{match}}}, ladder: block")).faults
 
 
 @pytest.mark.parametrize(
@@ -287,11 +344,42 @@ def test_repeats_make_the_hardware_suspect(repeats, seen, ladder):
             REPEATS + "{ladder: restart}, ladder: restart",
             "repeats.ladder: restart suspects no hardware: name",
         ),
+        (REPEATS + "{ladder: restart}", "repeats.ladder: restart suspects no hardware: name"),
+        (REPEATS + "{ladder: notify}", "repeats.ladder: notify suspects no hardware: name"),
     ],
 )
 def test_repeats_that_are_wrong(rule, expected):
     (problem,) = problems(rules(rule))
     assert problem.startswith(f"line 9: faults[0].{expected}")
+
+
+def test_repeats_of_a_ladder_of_the_site_that_leaves_the_node():
+    ladder = "ladders: {tell: [{rung: notify_owner}, {rung: restart_workload}]}\n"
+    (problem,) = problems(ladder.join(["", rules(REPEATS + "{ladder: tell}")]))
+    assert "faults[0].repeats.ladder: tell suspects no hardware: name a ladder that does" in problem
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        "source: condition, code: KernelReady",
+        "source: aws, code: instance-stop",
+        "source: sxid, code: 20034",
+        "source: efa, code: efa-admin-queue-closed",
+        "source: manual, code: manual",
+    ],
+)
+def test_repeats_of_faults_that_name_no_gpu(match):
+    (problem,) = problems(
+        rules(f"name: a, match: {{{match}}}, application: true, repeats: {{ladder: reset}}")
+    )
+    assert problem.startswith("line 9: faults[0].repeats: repeats are counted on one GPU, and a fault of")
+
+
+@pytest.mark.parametrize("match", ["source: dcgm, code: 129", "source: alert, code: GpuHangs"])
+def test_repeats_of_faults_that_may_name_a_gpu(match):
+    rule = f"name: a, match: {{{match}}}, application: true, repeats: {{ladder: reset}}"
+    assert load_policy(rules(rule)).faults[0].repeats
 
 
 def test_rule_of_the_site_without_repeats_never_suspects_the_hardware():

@@ -41,6 +41,29 @@ def test_ladder_of_unknown_faults_repairs_nothing():
     assert "ladder block is what unknown faults get and may not hold reboot" in problem
 
 
+def test_ladder_of_unknown_faults_drains_nothing():
+    rungs = "[{rung: block}, {rung: drain}, {rung: validate}, {rung: return}]"
+    (problem,) = problems(f"{SMALLEST}ladders: {{block: {rungs}}}")
+    assert "ladder block is what unknown faults get and may not hold drain" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "rungs", "missing"),
+    [
+        ("reset", "[block, drain, reboot, validate, return]", "reset_gpu"),
+        ("reboot", "[block, drain, reset_gpu, replace, validate, return]", "reboot"),
+        ("replace", "[block, drain, reboot, validate, return]", "replace"),
+        ("reset", "[block, validate, return]", "reset_gpu"),
+        ("drain", "[block, validate, return]", "drain"),
+        ("reset", "[restart_workload]", "reset_gpu"),
+    ],
+)
+def test_name_of_a_built_in_ladder_says_what_it_holds(name, rungs, missing):
+    steps = ", ".join(f"{{rung: {rung}}}" for rung in rungs.strip("[]").split(", "))
+    (problem,) = problems(f"{SMALLEST}ladders: {{{name}: [{steps}]}}")
+    assert problem == (f"line 8: ladders.{name}: ladder {name} is known to hold {missing}: use another name")
+
+
 def test_ladder_of_unknown_faults_restarts_nothing():
     (problem,) = problems(f"{SMALLEST}ladders: {{block: [{{rung: restart_workload}}]}}")
     assert "may not hold restart_workload" in problem

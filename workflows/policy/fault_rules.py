@@ -8,15 +8,18 @@ from difflib import get_close_matches
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.workflows.policy.built_in_rules import fault_of, is_built_in
-from gpu_runbooks.workflows.policy.faults import NUMBERED, FaultRule, Match
+from gpu_runbooks.workflows.policy.code_rules import meant_by, never_said, reason_never_said
+from gpu_runbooks.workflows.policy.faults import FaultRule, Match
 from gpu_runbooks.workflows.policy.fields import KEY_NAME, KEY_PREFIX, STATUSES
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, NO_TOUCH, RESTART, Ladder, leaves_node
-from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses
+from gpu_runbooks.workflows.policy.node_conditions import built_in_statuses, condition_types
 from gpu_runbooks.workflows.policy.rules import Contradiction
 from gpu_runbooks.workflows.policy.yaml_lines import Place
 
-MANUAL = "manual"
-"""The only code of a fault that a person starts a runbook with."""
+NAME_NO_GPU = frozenset(
+    {FaultSource.CONDITION, FaultSource.AWS, FaultSource.EFA, FaultSource.SXID, FaultSource.MANUAL}
+)
+"""Sources whose faults are of the node, a NIC or a switch."""
 
 
 def fault_contradictions(
@@ -32,6 +35,7 @@ def fault_contradictions(
             yield Contradiction(("faults", index, "name"), f"a second rule named {rule.name}", first)
         yield from _anothers_name(index, rule)
         yield from _ladders(index, rule, known)
+        yield from _repeats(index, rule, readable)
         yield from _application(index, rule, readable)
         yield from _never_matches(("faults", index, "match"), rule.match)
     yield from _twice(faults)
@@ -62,11 +66,23 @@ def _ladders(index: int, rule: FaultRule, known: Collection[str]) -> Iterator[Co
             yield Contradiction(
                 place, f"no ladder is named {ladder[:63]}{guess} there are {', '.join(sorted(known))}"
             )
-    if rule.repeats is not None and rule.repeats.ladder in {rule.ladder, NO_TOUCH}:
+
+
+def _repeats(index: int, rule: FaultRule, ladders: Mapping[str, Ladder]) -> Iterator[Contradiction]:
+    """Yield repeats that suspect no hardware, and such as are never counted."""
+    if rule.repeats is None:
+        return
+    ladder = ladders.get(rule.repeats.ladder)
+    if rule.repeats.ladder == rule.ladder or (ladder is not None and leaves_node(ladder)):
         yield Contradiction(
             ("faults", index, "repeats", "ladder"),
             f"{rule.repeats.ladder} suspects no hardware: name a ladder that does, such as reset, or leave "
             "repeats out",
+        )
+    if rule.match.source in NAME_NO_GPU:
+        yield Contradiction(
+            ("faults", index, "repeats"),
+            f"repeats are counted on one GPU, and a fault of {rule.match.source} names none: drop them",
         )
 
 
@@ -83,15 +99,12 @@ def _never_matches(place: Place, match: Match) -> Iterator[Contradiction]:
     """Yield where no fault can have what a rule is for."""
     for code in match.written_codes():
         place_of_code = (*place, "codes" if match.code is None else "code")
-        if match.source in NUMBERED and code == "0":
-            yield Contradiction(
-                place_of_code, f"{match.source} 0 says that there was none, so that no fault has it"
-            )
-        if match.source is FaultSource.MANUAL and code != MANUAL:
-            yield Contradiction(
-                place_of_code, f"what a person starts has the code {MANUAL}: write `code: {MANUAL}`"
-            )
-        if match.source is FaultSource.CONDITION:
+        if (why := never_said(match.source, code)) is not None:
+            yield Contradiction(place_of_code, why)
+        for reason in match.reasons:
+            if (why := reason_never_said(code, reason)) is not None:
+                yield Contradiction((*place, "reasons"), why)
+        if match.source is FaultSource.CONDITION and not meant_by(code, condition_types()):
             yield from _condition(place, place_of_code, match, code)
 
 

@@ -34,7 +34,7 @@ class Match(Written):
     model_config = ConfigDict(json_schema_extra=ONE_OF_CODES)
 
     source: FaultSource
-    """Where the fault was seen: xid, sxid, nvml, dcgm, efa, condition, aws, alert or manual."""
+    """Where the fault was seen: xid, sxid, nvml, dcgm, efa, kernel, condition, aws, alert or manual."""
     code: Code | None = None
     """An Xid, the type of a Node condition, the name of an alert, the code of an event, or manual."""
     codes: Annotated[tuple[Code, ...], Field(max_length=200)] = ()

@@ -21,6 +21,16 @@ from gpu_runbooks.workflows.policy.ladders import (
 )
 from gpu_runbooks.workflows.policy.yaml_lines import Place
 
+NAMED_FOR = {
+    NOTIFY: RungName.NOTIFY_OWNER,
+    RESTART: RungName.RESTART_WORKLOAD,
+    "drain": RungName.DRAIN,
+    "reset": RungName.RESET_GPU,
+    "reboot": RungName.REBOOT,
+    "replace": RungName.REPLACE,
+}
+"""The rung without which the name of a built-in ladder would mislead: built-in answers name it too."""
+
 ORDER = (
     RungName.NOTIFY_OWNER,
     RungName.RESTART_WORKLOAD,
@@ -64,15 +74,16 @@ def _ladder(name: str, ladder: Ladder) -> Iterator[Contradiction]:
                 f"{alone} is for workloads and leaves the node, so that nothing is blocked, drained or "
                 f"returned beside it: give the others a ladder of their own",
             )
-        harm = alone or _first_repair(rungs)
+        harm = alone or _first_repair(rungs) or (RungName.DRAIN if RungName.DRAIN in rungs else None)
         if name == BLOCK_ONLY and harm:
             yield Contradiction(
                 place,
                 f"ladder {BLOCK_ONLY} is what unknown faults get and may not hold {harm}: use another name",
             )
-        needed = {RESTART: RungName.RESTART_WORKLOAD, NOTIFY: RungName.NOTIFY_OWNER}.get(name)
+        needed = NAMED_FOR.get(name)
         if needed is not None and needed not in rungs:
-            yield Contradiction(place, f"ladder {name} leaves the node and holds {needed}: use another name")
+            of = "leaves the node and holds" if needed in OF_WORKLOADS else "is known to hold"
+            yield Contradiction(place, f"ladder {name} {of} {needed}: use another name")
 
 
 def _order(place: Place, rungs: Sequence[RungName]) -> Iterator[Contradiction]:
