@@ -205,6 +205,26 @@ def test_what_would_happen_now(changes, verdict, sentence):
     assert sentence in " ".join(said.now)
 
 
+TOLD_FIRST = SMALLEST + (
+    "ladders: {restart: [{rung: notify_owner}, {rung: restart_workload}]}\n"
+    "faults: [{name: hangs, match: {source: xid, code: 31}, application: true, ladder: restart}]\n"
+)
+
+
+def test_owner_is_told_before_the_restart_gets_its_slot():
+    said = explained("xid:31", TOLD_FIRST, slots=slots(3, waiting=(100,)))
+    assert said.verdict == Verdict.BEGINS
+    sentences = " ".join(said.now)
+    assert "The owner is told at once. 3 of 3 slots of pool p5 are used, 1 incidents wait: for" in sentences
+    assert "for restart_workload it would queue behind 1, the most severe first." in sentences
+    assert "The first act would be notify_owner." in sentences
+
+
+def test_restart_alone_waits_for_its_slot():
+    alone = TOLD_FIRST.replace("{rung: notify_owner}, ", "")
+    assert explained("xid:31", alone, slots=slots(3)).verdict == Verdict.QUEUED
+
+
 CAREFUL = SMALLEST.replace(
     "  budget: {max_unavailable: 3}",
     """\

@@ -195,7 +195,8 @@ def _observing(made: Plan) -> Iterator[str]:
 
 def _slot(made: Plan, slots: Slots | None, *, asked: bool) -> tuple[Verdict, list[str]]:
     treatment = made.treatment
-    if {*_names(treatment)} == {RungName.NOTIFY_OWNER}:
+    rungs = _names(treatment)
+    if {*rungs} == {RungName.NOTIFY_OWNER}:
         return Verdict.BEGINS, []
     if slots is None:
         known = "has no budget workflow yet, so that all slots are free" if asked else "could not be asked"
@@ -205,6 +206,9 @@ def _slot(made: Plan, slots: Slots | None, *, asked: bool) -> tuple[Verdict, lis
     if used + ahead < made.budget:
         return Verdict.BEGINS, [f"{state}: a slot is free."]
     place = f"would queue behind {ahead}, the most severe first" if ahead else "would be the next to get one"
+    if rungs[0] is RungName.NOTIFY_OWNER:
+        # Nobody needs a slot to be told.
+        return Verdict.BEGINS, [f"The owner is told at once. {state}: for {rungs[1]} it {place}."]
     return Verdict.QUEUED, [f"{state}: it {place}."]
 
 
