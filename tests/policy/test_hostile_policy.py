@@ -122,6 +122,23 @@ def test_long_and_unprintable_words_are_cut_in_errors():
     assert max(map(len, (key, reminder))) < LONGEST_MESSAGE + 200
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'drain: {rules: [{name: a, faults: ["\\e[31mred\\nline"], method: evict}]}',
+        RULE.replace("reset", '"\\e[31mred\\nline"') % "A",
+        'faults: [{name: a, match: {source: xid, code: 8}, application: true, repeats: {ladder: "\\e[31m"}}]',
+        'hardware: {"\\e[31m\\n": {gpus: 1}}',
+        'faults: [{name: a, match: {source: efa, code: "\\e[31m\\nx"}, ladder: block}]',
+    ],
+)
+def test_errors_hold_nothing_that_controls_a_terminal(text):
+    found = problems(SMALLEST + text)
+    assert found
+    assert all(map(str.isprintable, found))
+    assert "\\x1b[31m" in found[0]
+
+
 def test_many_errors_make_no_long_text():
     with pytest.raises(PolicyError) as error:
         load_policy(SMALLEST + "".join(f"field{number}: 1\n" for number in range(1000)))

@@ -111,6 +111,8 @@ def _word(key: str) -> str:
 
 
 def _short(message: str) -> str:
+    # Names of the file stand in it as they are written, the codes that control a terminal included.
+    message = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in message)
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}..."
 
 
