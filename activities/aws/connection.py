@@ -1,7 +1,8 @@
 """AWS: plain boto3 clients, one call at a time in a thread, and what AWS's refusals mean to a workflow.
 
-Region and endpoint come from the environment, and credentials from botocore's default chain, as for any boto3
-program. Every call of the product goes through `call` (reads) or `act` (what changes the world) of this file.
+Endpoint and region come from the environment, and credentials from botocore's default chain, as for any boto3
+program; `region.py` reads `AWS_REGION` too. Every call of the product goes through `call` (reads) or `act`
+(what changes the world) of this file.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities import errors
 from gpu_runbooks.activities.aws.credentials import RenewableCredentials
 from gpu_runbooks.activities.aws.refusals import NO_ANSWER, Refusal, meaning_of
+from gpu_runbooks.activities.aws.region import region_of
 
 if TYPE_CHECKING:
     from mypy_boto3_autoscaling import AutoScalingClient
@@ -55,10 +57,10 @@ class Aws:
 
         Raises `RuntimeError` where the environment names no region.
         """
-        boto, credentials = new_session()
         reads = config(read_seconds, "adaptive", READ_ATTEMPTS)
         once = config(read_seconds, "standard", 1)
         try:
+            boto, credentials = new_session()
             aws = cls(
                 ec2=boto.client("ec2", config=reads),
                 ec2_once=boto.client("ec2", config=once),
@@ -76,11 +78,17 @@ class Aws:
 
 
 def new_session() -> tuple[boto3.Session, RenewableCredentials]:
-    """A session over the default chain, and its credentials, which are attached to each of its clients."""
+    """A session over the default chain, and its credentials, which are attached to each of its clients.
+
+    Raises `NoRegionError` where the environment names no region.
+    """
     credentials = RenewableCredentials()
     session = botocore.session.Session()
     session.register_component("credential_provider", credentials)
-    return boto3.Session(botocore_session=session), credentials
+    region = region_of(session)
+    if region is None:
+        raise NoRegionError
+    return boto3.Session(botocore_session=session, region_name=region), credentials
 
 
 def config(read_seconds: float, mode: Literal["adaptive", "standard"], attempts: int) -> Config:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from botocore.exceptions import NoRegionError
 
 from gpu_runbooks.activities.aws.connection import READ_SECONDS, config, new_session
-from gpu_runbooks.activities.aws.refusals import NO_ANSWER, Refusal, code_of, meaning_of
+from gpu_runbooks.activities.aws.refusals import Refusal, code_of, meaning_of
 
 Answer = TypeVar("Answer")
 
@@ -51,7 +51,9 @@ class Message:
 
 
 class EventQueue:
-    """One queue. Region, endpoint and credentials are the environment's, as for any boto3 program."""
+    """One queue. Endpoint and credentials are the environment's, as for any boto3 program; `region.py`
+    tells the region.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -85,7 +87,8 @@ class EventQueue:
 
         try:
             return await _in_own_thread(ask)
-        except NO_ANSWER as error:
+        except Exception as error:
+            # Also what boto3 raises as ValueError, such as for an endpoint that is no URL.
             raise QueueError(f"{method} of {self.url}: {error}. {_advice(error)}") from error
 
 
@@ -141,5 +144,7 @@ def _advice(error: Exception) -> str:
             return "Renew the intake's credentials, and compare its clock"
         case Refusal.BUSY:
             return "SQS was too busy for it"
+        case _ if isinstance(error, ValueError):
+            return "Compare AWS_ENDPOINT_URL, AWS_REGION and AWS_DEFAULT_REGION with what boto3 knows"
         case _:
             return "Can the intake reach SQS, in the queue's region (AWS_REGION)?"

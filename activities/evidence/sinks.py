@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
+
+from gpu_runbooks.activities.aws.region import region_of
 
 CONNECT_SECONDS = 3
 READ_SECONDS = 10
@@ -75,7 +78,8 @@ def _write(file: Path, content: bytes) -> None:
 
 
 class S3Sink:
-    """A prefix of a bucket. Region, endpoint and credentials are the environment's, as for any boto3 program.
+    """A prefix of a bucket. Endpoint and credentials are the environment's, as for any boto3 program, and the
+    region is as `aws/region.py` reads it.
 
     Encryption and retention are the bucket's own.
     """
@@ -83,7 +87,8 @@ class S3Sink:
     def __init__(self, bucket: str, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
-        self.client = boto3.Session().client(
+        session = botocore.session.Session()
+        self.client = boto3.Session(botocore_session=session, region_name=region_of(session)).client(
             "s3",
             config=Config(
                 connect_timeout=CONNECT_SECONDS,

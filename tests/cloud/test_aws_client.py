@@ -78,6 +78,38 @@ def test_without_a_region_it_says_what_to_set(monkeypatch: pytest.MonkeyPatch, t
         Aws.connect(CLUSTER)
 
 
+@pytest.mark.parametrize(
+    ("default", "other", "region"),
+    [
+        (None, "eu-north-1", "eu-north-1"),
+        ("", "eu-north-1", "eu-north-1"),
+        ("us-west-2", "eu-north-1", "us-west-2"),
+        (None, None, "ap-south-1"),
+        ("", "", "ap-south-1"),
+    ],
+)
+def test_the_region_is_that_of_either_variable_or_of_the_profile(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, default: str | None, other: str | None, region: str
+) -> None:
+    profile = tmp_path / "config"
+    profile.write_text("[default]\nregion = ap-south-1\n")
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    for name, value in {
+        "AWS_DEFAULT_REGION": default,
+        "AWS_REGION": other,
+        "AWS_CONFIG_FILE": str(profile),
+    }.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+
+    made = Aws.connect(CLUSTER)
+
+    assert {client.meta.region_name for client in clients_of(made)} == {region}
+    for client in clients_of(made):
+        client.close()
+
+
 @pytest.mark.parametrize("code", ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidToken"])
 async def test_a_read_with_expired_credentials_is_sent_again_with_new_ones(
     aws: Aws, wire: Wire, node: NodeIdentity, renewed: list[str], code: str

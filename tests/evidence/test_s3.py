@@ -10,7 +10,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from gpu_runbooks.activities.evidence.evidence import Evidence, canonical
+from gpu_runbooks.activities.evidence.evidence import Evidence, canonical, sink_of
 from testbed.ports import free_port
 
 POLICY = Path(__file__).parents[2] / "deploy" / "manifests" / "iam" / "evidence-writer.json"
@@ -148,6 +148,14 @@ async def test_no_credentials(bucket, sink, monkeypatch):
     assert reference.location == ""
     assert "Unable to locate credentials" in reference.problem
     assert "evidence-writer.json" in reference.problem
+
+
+def test_the_region_may_be_in_either_variable(credentials, monkeypatch):
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    client = sink_of(f"s3://{BUCKET}").client
+    assert client.meta.region_name == "eu-north-1"
+    client.close()
 
 
 async def test_no_s3_is_given_up_after_a_few_attempts(bucket, sink, monkeypatch):

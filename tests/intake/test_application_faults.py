@@ -4,6 +4,7 @@ No stand-in for a workflow: a mistake would block a node, and these tests see th
 """
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from intake import conftest
-from intake.alerts import alert
+from intake.alerts import alert, notification
 from intake.conftest import CLUSTER, POLICY, served
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.cluster import Cluster
@@ -23,6 +25,8 @@ from gpu_runbooks.activities.names import CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMP
 from gpu_runbooks.activities.notices.notice import REASON
 from gpu_runbooks.activities.temporal import Temporal as TemporalActivities
 from gpu_runbooks.workers.controller import WORKFLOWS
+from gpu_runbooks.workers.intake import webhook
+from gpu_runbooks.workers.intake.alertmanager import read_webhook
 from gpu_runbooks.workers.intake.incidents import Incidents
 from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
@@ -166,6 +170,15 @@ async def ended(temporal, node):
     return (await handle.result())["outcome"]
 
 
+async def exists(handle):
+    try:
+        return await handle.describe()
+    except RPCError as error:
+        if error.status is RPCStatusCode.NOT_FOUND:
+            return None
+        raise
+
+
 async def told(admin, namespace):
     """Objects that have a notice, with how many."""
     found = await admin.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
@@ -202,18 +215,18 @@ class TestJob:
         nodes = [await make_node() for _ in range(5)]
         pods = [await make_pod(node) for node in nodes]
         notices = [firing(node) for node in nodes]
-        async with served(tmp_path, temporal, kubeconfig) as webhook:
-            answers = await asyncio.gather(*(webhook.post(each) for each in notices * 2))
+        async with served(tmp_path, temporal, kubeconfig) as posting:
+            answers = await asyncio.gather(*(posting.post(each) for each in notices * 2))
             assert {status for status, _ in answers} == {200}
             said = [body["alerts"][0] for _, body in answers]
             assert {each["workflow_id"] for each in said} == {job_id(CLUSTER, namespace, "train")}
             assert len({each["run_id"] for each in said}) == 1
-            assert [await webhook.incident(node) for node in nodes] == [None] * 5
+            assert [await posting.incident(node) for node in nodes] == [None] * 5
             late, joined = await make_node(), "45"
             pods.append(await make_pod(late))
-            status, body = await webhook.post(firing(late, joined))
+            status, body = await posting.post(firing(late, joined))
             assert (status, body["alerts"][0]["status"]) == (200, "joined")
-            status, body = await webhook.post(*notices)
+            status, body = await posting.post(*notices)
             assert {each["status"] for each in body["alerts"]} == {"duplicate"}
         found = await told_at_least(admin, namespace, 6)
         assert found == sorted(["PyTorchJob/train", *(f"Pod/{pod.split('/')[1]}" for pod in pods[:5])])
@@ -298,6 +311,24 @@ class TestJob:
             handle = temporal.client.get_workflow_handle(f"node/{CLUSTER}/{node}")
             assert (await handle.query("status"))["ladder"] != "notify"
             await handle.terminate()
+
+    async def test_one_that_is_held_holds_up_no_hardware_of_its_notification(
+        self, reception, temporal, make_node, make_pod, monkeypatch
+    ):
+        monkeypatch.setattr(webhook, "AT_ONCE", 1)
+        held, broken = await make_node(), await make_node()
+        await make_pod(held)
+        notices = notification(firing(held), firing(broken, "79"))
+        async with reception(POLICY + "intake: {settle: 10s}\n") as intake:
+            taking = asyncio.create_task(webhook.take(intake, read_webhook(json.dumps(notices).encode())))
+            handle = temporal.client.get_workflow_handle(f"node/{CLUSTER}/{broken}")
+            async with asyncio.timeout(60):
+                while not (intake._jobs._holds and await exists(handle)):
+                    await asyncio.sleep(0.02)
+            assert not await exists(temporal.client.get_workflow_handle(f"node/{CLUSTER}/{held}"))
+            taking.cancel()
+            await asyncio.gather(taking, return_exceptions=True)
+        await handle.terminate()
 
     async def test_nothing_is_written_in_mode_observe(
         self, reception, temporal, admin, make_node, make_pod, namespace

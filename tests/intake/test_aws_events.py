@@ -512,6 +512,29 @@ class TestQueue:
             while "Set AWS_REGION" not in caplog.text:
                 await asyncio.sleep(0.02)
 
+    async def test_an_empty_region_is_none(self, intake: Intake, monkeypatch, caplog) -> None:
+        monkeypatch.delenv("AWS_REGION")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "")
+        async with intake.running() as task:
+            while "Set AWS_REGION" not in caplog.text:
+                assert not task.done()
+                await asyncio.sleep(0.02)
+
+    @pytest.mark.usefixtures("controller")
+    async def test_what_no_client_can_be_made_of_ends_no_source_and_may_be_mended(
+        self, intake: Intake, queue: Queue, make_instance: MakeInstance, moto: str, monkeypatch, caplog
+    ) -> None:
+        node, instance = await make_instance()
+        await queue.send(health(instance))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", "no address")
+        async with intake.running() as task:
+            while "Compare AWS_ENDPOINT_URL" not in caplog.text:
+                assert not task.done()
+                await asyncio.sleep(0.02)
+            monkeypatch.setenv("AWS_ENDPOINT_URL", moto)
+            await queue.empty()
+        assert await intake.incident(node)
+
     async def test_a_long_poll_holds_up_no_end(self, intake: Intake, wire: Wire, monkeypatch) -> None:
         """The poll waits for ten seconds, and the end for nothing."""
         monkeypatch.setattr(event_queue, "POLL_SECONDS", 10)

@@ -13,10 +13,11 @@ from intake.alerts import notification
 from intake.conftest import CLUSTER, TOKEN, Webhook, served
 from temporalio.worker import Worker
 
-from gpu_runbooks.activities.kubernetes.client import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workers.intake import handover, webhook_http
 from gpu_runbooks.workers.intake import webhook as source
+from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_FAULT, RUNBOOK_NODE, RUNBOOK_PHASE
@@ -313,6 +314,33 @@ class TestAway:
         assert (status, body["alerts"][0]["status"]) == (200, "started"), body
         assert repeat["alerts"][0]["status"] == "duplicate"
         assert other == 503, "an update that no worker accepted can be lost"
+
+    @pytest.mark.usefixtures("controller")
+    async def test_an_api_server_too_slow_for_a_whole_notification_gets_it_done_in_several(
+        self, webhook: Webhook, make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """In the time for a notification it shows two of three Nodes."""
+        monkeypatch.setattr(source, "AT_ONCE", 1)
+        monkeypatch.setattr(source, "TAKING_SECONDS", 1.0)
+        find, asked = Reception.find_node, []
+
+        async def find_slowly(reception: Reception, name: str) -> Object | None:
+            asked.append(name)
+            if len(asked) > 2:
+                await asyncio.Event().wait()
+            return await find(reception, name)
+
+        monkeypatch.setattr(Reception, "find_node", find_slowly)
+        nodes = [await make_node() for _ in range(3)]
+        alerts = [alert(node=name, Hostname=name, fingerprint=name) for name in nodes]
+
+        async with asyncio.timeout(60):
+            while not all([await webhook.incident(name) for name in nodes]):
+                asked.clear()
+                status, body = await webhook.post(*alerts)
+                assert status == 503
+                assert len(asked) == len(set(asked)), "each Node is asked for once"
+                assert [each["signal"] for each in body["alerts"]] == ["GpuXidCritical"] * 3
 
     @pytest.mark.usefixtures("controller")
     async def test_one_alert_that_cannot_be_taken_makes_all_come_again(

@@ -23,6 +23,7 @@ from gpu_runbooks.workers.intake.eventbridge import (
     fault_of,
     read_event,
 )
+from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Answer, Reception
 from gpu_runbooks.workers.settings import Settings
 
@@ -148,11 +149,11 @@ async def _take_all(
     reception: Reception, event: Event, nodes: Mapping[str, str], received: datetime
 ) -> list[str]:
     """Take the faults of these instances, each with the name of its Node; why some have to come again."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    places = Places(AT_ONCE)
     left: list[str] = []
 
     async def take(instance: str, name: str) -> None:
-        async with limit:
+        async with places.one():
             if len(left) < AT_ONCE:  # after so many, Temporal is away: the others would only wait for it too
                 left.extend(await _take_one(reception, event, instance, name, received))
 

@@ -16,6 +16,7 @@ from gpu_runbooks.workers.intake.bad_nodes import NOW, Bad
 from gpu_runbooks.workers.intake.condition_faults import SKEW, Look
 from gpu_runbooks.workers.intake.fleet import KeptNode
 from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
+from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.intake.reported_conditions import Watched, conditions_of
 from gpu_runbooks.workflows.policy.answers import answer_to
@@ -48,7 +49,7 @@ class Deliveries:
         self._group = group
         self._watched = watched
         self._nodes: dict[str, Bad] = {}
-        self._limit = asyncio.Semaphore(AT_ONCE)
+        self._places = Places(AT_ONCE)
 
     def see(self, node: KeptNode, look: Look) -> None:
         """Take in what a node shows. Nothing is kept of one that is well."""
@@ -100,7 +101,7 @@ class Deliveries:
             if fault is None and not bad.cleared:
                 await _first_of(bad.news, bad.seconds_until_due(clock()))
                 continue
-            async with self._limit:
+            async with self._places.one():
                 done = await self._settle(bad, fault)
             if done or bad.gone:
                 pause = 0.0

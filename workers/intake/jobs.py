@@ -19,6 +19,7 @@ from gpu_runbooks.activities.notices.gpu_pods import gpu_pods
 from gpu_runbooks.activities.notices.owners import job_of
 from gpu_runbooks.workers.intake.incidents import Delivered
 from gpu_runbooks.workers.intake.job_records import JobRecords
+from gpu_runbooks.workers.intake.places import give_up_place
 from gpu_runbooks.workflows.policy.intake import Intake
 
 AT_ONCE = 16
@@ -60,6 +61,7 @@ class Jobs:
         if not await self._records.is_open(job):
             hold = self._hold((str(job), fault.source, fault.code), intake)
             hold.nodes.add(node)
+            give_up_place()
             together = await asyncio.shield(hold.together)
             if not together and not await self._records.is_open(job):
                 return None

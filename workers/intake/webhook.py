@@ -6,10 +6,10 @@ alert that may not be in Temporal is `unavailable`, and `webhook_http` then answ
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+import random
 from datetime import UTC, datetime
 
-from gpu_runbooks.activities.kubernetes.client import KubernetesError, Object
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 from gpu_runbooks.workers.intake.alert_faults import AlertIgnored, fault_of
 from gpu_runbooks.workers.intake.alertmanager import (
     Alert,
@@ -20,6 +20,8 @@ from gpu_runbooks.workers.intake.alertmanager import (
     named_nodes,
     target_of,
 )
+from gpu_runbooks.workers.intake.live_nodes import LiveNodes
+from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Answer, Reception
 from gpu_runbooks.workers.intake.webhook_access import access
 from gpu_runbooks.workers.intake.webhook_http import application
@@ -34,9 +36,6 @@ TAKING_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
 
-Found = Mapping[str, Object | KubernetesError]
-"""Live Nodes by name, and why one could not be asked for. Names that no Node has are missing."""
-
 
 async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
     """Take each alert of a notification. Never raises for one: it is `unavailable`, the others are taken."""
@@ -49,13 +48,12 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
         log.warning("truncated=%d alerts were cut off by max_alerts", webhook.truncated_alerts)
     labels = reception.policy.intake.node_labels
     deadline = asyncio.get_running_loop().time() + TAKING_SECONDS
-    nodes = await _find_nodes(reception, webhook.alerts, labels)
     received = datetime.now(UTC)
-    limit = asyncio.Semaphore(AT_ONCE)
+    places = Places(AT_ONCE)
 
     async def judge(alert: Alert | Unreadable) -> Answer:
         try:
-            async with asyncio.timeout_at(deadline), limit:
+            async with asyncio.timeout_at(deadline), places.one():
                 return await _judge(reception, alert, labels, nodes, received, note)
         except TimeoutError:
             reason = f"not done in {TAKING_SECONDS:g} s, to be sent again"
@@ -65,38 +63,25 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
             reason = "the intake failed at this alert, its log says how; to be sent again"
         return reception.told(Answer(alert.signal, "unavailable", reason=reason))
 
-    return list(await asyncio.gather(*map(judge, webhook.alerts)))
+    async with LiveNodes(reception.find_node) as nodes:
+        order = _order(len(webhook.alerts))
+        answers = await asyncio.gather(*(judge(webhook.alerts[index]) for index in order))
+    by_index = dict(zip(order, answers, strict=True))
+    return [by_index[index] for index in range(len(by_index))]
 
 
-async def _find_nodes(
-    reception: Reception, alerts: Iterable[Alert | Unreadable], labels: tuple[str, ...]
-) -> Found:
-    """The live Nodes among all names that firing alerts carry."""
-    named = {
-        name
-        for alert in alerts
-        if isinstance(alert, Alert) and alert.status == "firing"
-        for _, name in named_nodes(alert, labels)
-        if is_node_name(name)
-    }
-    limit = asyncio.Semaphore(AT_ONCE)
-
-    async def find(name: str) -> Object | KubernetesError | None:
-        async with limit:
-            try:
-                return await reception.find_node(name)
-            except KubernetesError as error:
-                return error
-
-    found = await asyncio.gather(*map(find, named))
-    return {name: node for name, node in zip(named, found, strict=True) if node is not None}
+def _order(alerts: int) -> list[int]:
+    """In which order alerts get their places. Where not all get one at once it is another each time: when
+    time runs out, the same notification comes again, and others than before are reached.
+    """
+    return list(range(alerts)) if alerts <= AT_ONCE else random.sample(range(alerts), alerts)
 
 
 async def _judge(
     reception: Reception,
     alert: Alert | Unreadable,
     labels: tuple[str, ...],
-    nodes: Found,
+    nodes: LiveNodes,
     received: datetime,
     note: str,
 ) -> Answer:
@@ -104,11 +89,13 @@ async def _judge(
         return reception.told(Answer(alert.signal, "refused", reason=alert.reason))
     try:
         fault = fault_of(alert, received)
-        for _, name in named_nodes(alert, labels):
-            if isinstance(error := nodes.get(name), KubernetesError):
+        named = [name for _, name in named_nodes(alert, labels) if is_node_name(name)]
+        found = await nodes.found(named)
+        for name in named:
+            if isinstance(error := found.get(name), KubernetesError):
                 reason = f"nodes cannot be asked for, send it again: {error}"
                 return reception.told(Answer(alert.signal, "unavailable", name, reason))
-        target = nodes[target_of(alert, labels, nodes)]
+        target = found[target_of(alert, labels, found)]
     except AlertIgnored as ignored:
         return reception.told(Answer(alert.signal, "ignored", reason=str(ignored)))
     except AlertRefused as refused:
