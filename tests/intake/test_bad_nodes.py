@@ -100,6 +100,15 @@ def test_what_was_refused_is_asked_again_when_the_node_is_another_to_policy(bad:
     assert bad.due(2) is None
 
 
+def test_what_was_refused_is_known_as_refused_when_its_time_is_rewritten(bad: Bad) -> None:
+    bad.see(Look((fault("first"),)), "")
+    answer(bad, "refused", reason="no pool")
+    bad.see(Look((fault("first"),), anew={"first": fault("second", minutes=60)}), "")
+    due = bad.due(0)
+    assert due is not None
+    assert bad.refusal_of(due) == "no pool"
+
+
 def test_what_was_refused_is_asked_again_in_time(bad: Bad) -> None:
     bad.see(Look((fault("first"),)), "")
     answer(bad, "refused", reason="no pool")

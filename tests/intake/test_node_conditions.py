@@ -248,8 +248,8 @@ async def test_what_no_pool_covers_is_refused_once(
     outside, inside = await make_node("no-pool-of-the-policy"), await make_node()
     await show(admin, outside, "KernelDeadlock", "True", since=ago(7))
     await until(lambda: _are(told(outside), ["refused"]))
-    for _ in range(3):
-        await show(admin, outside, "KernelDeadlock", "True", since=ago(7), message="still")
+    for minutes in (6, 5, 4):
+        await show(admin, outside, "KernelDeadlock", "True", since=ago(minutes), message="still")
     await show(admin, inside, "KernelDeadlock", "True", since=ago(7))
     await asked(temporal, inside, "faults", 1)
 

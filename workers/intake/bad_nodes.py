@@ -74,7 +74,7 @@ class Bad:
         for fingerprint, fault in look.anew.items():
             if fingerprint not in self.later:
                 self.later[fingerprint] = Later(fault)
-                self.answered.pop(fingerprint, None)  # it depends on whether its incident is over
+                self._ask_again(fingerprint)  # it depends on whether its incident is over
         for fingerprint in [key for key, each in self.later.items() if each.follows is None]:
             if fingerprint not in look.anew:
                 del self.later[fingerprint]
@@ -82,10 +82,13 @@ class Bad:
         self.booting = look.booting
         if covered != self.covered:
             self.covered = covered
-            for fingerprint, each in self.answered.items():
-                if each.refusal:
-                    self.answered[fingerprint] = replace(each, again=NOW)
+            for fingerprint in [key for key, each in self.answered.items() if each.refusal]:
+                self._ask_again(fingerprint)
         self.news.set()
+
+    def _ask_again(self, fingerprint: str) -> None:
+        if answered := self.answered.get(fingerprint):
+            self.answered[fingerprint] = replace(answered, again=NOW)
 
     def _forget(self, kind: str) -> None:
         """Forget the answers about a type that is good again."""
