@@ -8,6 +8,7 @@ out: all else of a plan is the same for a pool and an instance type, for a ladde
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from datetime import timedelta
 from operator import attrgetter
 
 from gpu_runbooks.activities.model.drain import DrainPolicy
@@ -89,8 +90,8 @@ class Decisions:
         self._policy = policy
         self._plans: dict[tuple[str, str], Plan] = {}
         """By pool and instance type, each with the treatment of the fault that was the first."""
-        self._treatments: dict[Answer, Treatment] = {}
-        """By answer, whatever the name of its rule."""
+        self._treatments: dict[tuple[str, bool, timedelta], Treatment] = {}
+        """By all of an answer but the name of its rule."""
         self._drains: dict[tuple[bool, ...], DrainPolicy] = {}
         """By the drain's rules that count."""
 
@@ -117,9 +118,9 @@ class Decisions:
         return Decision(self._plans[node].model_copy(update={"treatment": treatment, "drain": drain}))
 
     def _treatment(self, answer: Answer) -> Treatment:
-        nameless = answer.called("")
+        nameless = (answer.ladder, answer.application, answer.toleration)
         if nameless not in self._treatments:
-            self._treatments[nameless] = treatment_by(self._policy, nameless)
+            self._treatments[nameless] = treatment_by(self._policy, answer)
         return self._treatments[nameless].model_copy(update={"rule": answer.rule})
 
     def _drain(self, rule: str) -> DrainPolicy:

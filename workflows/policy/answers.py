@@ -33,6 +33,8 @@ def answer_to(policy: Policy, fault: Fault) -> Answer:
     if whole is not None and fault.reason in whole.match.reasons:
         return _of_rule(whole, fault)  # for these very reasons together
     answers = [_of_condition(policy, each) for each in by_reason(fault)]
+    if len(answers) == 1:
+        return answers[0]
     return max(answers, key=lambda answer: _gravity(policy, answer))
 
 
