@@ -13,6 +13,7 @@ from intake.alerts import alert, notification
 
 from gpu_runbooks.workers.intake import webhook_http, webhook_server
 from gpu_runbooks.workers.intake.alertmanager import Webhook
+from gpu_runbooks.workers.intake.metrics import Metrics
 from gpu_runbooks.workers.intake.reception import Answer
 from gpu_runbooks.workers.intake.webhook_access import Access
 from testbed.ports import free_port
@@ -30,7 +31,8 @@ async def take_all(webhook: Webhook) -> list[Answer]:
 @asynccontextmanager
 async def server(take: Take = take_all, *, token: str | None = TOKEN) -> AsyncIterator["Client"]:
     port = free_port()
-    application = webhook_http.application(take, Access("127.0.0.1", port, token), lambda: ("node",))
+    allowed, metrics = Access("127.0.0.1", port, token), Metrics()
+    application = webhook_http.application(take, allowed, lambda: ("node",), metrics)
     async with webhook_server.serving(application, "127.0.0.1", port), aiohttp.ClientSession() as session:
         yield Client(port, session)
 
@@ -95,14 +97,15 @@ async def test_without_a_token_only_json_is_read() -> None:
         ("DELETE", "/alertmanager", 405),
         ("PATCH", "/alertmanager", 405),
         ("POST", "/healthz", 405),
+        ("POST", "/metrics", 405),
         ("GET", "/healthz", 200),
         ("HEAD", "/healthz", 200),
+        ("GET", "/metrics/x", 404),
         ("POST", "/", 404),
         ("POST", "/alertmanager/", 404),
         ("POST", "/alertmanager/x", 404),
         ("GET", "/../etc/passwd", 404),
         ("GET", "/%2e%2e/etc/passwd", 404),
-        ("GET", "/metrics", 404),
     ],
 )
 async def test_other_paths_and_methods(method: str, path: str, status: int) -> None:

@@ -5,6 +5,7 @@ A source says what is wrong and on which live Node. It never decides what is don
 
 import logging
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
 
 from temporalio.exceptions import ApplicationError
@@ -18,6 +19,7 @@ from gpu_runbooks.workers.intake.fleet import Fleet
 from gpu_runbooks.workers.intake.incidents import Delivered, Incidents, TemporalUnavailableError
 from gpu_runbooks.workers.intake.job_records import JobRecords
 from gpu_runbooks.workers.intake.jobs import Jobs
+from gpu_runbooks.workers.intake.metrics import Metrics
 from gpu_runbooks.workers.intake.staleness import wrong_on
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
@@ -50,6 +52,14 @@ class Reception:
         self._earlier = Earlier(incidents.client, incidents.cluster)
         self._jobs = Jobs(kubernetes, JobRecords(incidents.client, incidents.cluster))
         self.fleet = Fleet()
+        self.metrics = Metrics(lambda: bool(policy_file.problem_at))
+        self._source = ""
+
+    def of_source(self, name: str) -> "Reception":
+        """The same reception, as the source of this name has it: what becomes of its signals is counted."""
+        its_own = copy(self)
+        its_own._source = name  # noqa: SLF001  one of our own
+        return its_own
 
     @property
     def policy(self) -> Policy:
@@ -106,6 +116,7 @@ class Reception:
         await self._incidents.clear(node, cleared)
 
     def told(self, answer: Answer) -> Answer:
-        """Leave the audit line of an answer, and pass it on."""
+        """Leave the audit line of an answer, count it, and pass it on."""
         log.info("%s", answer)
+        self.metrics.answered(self._source, answer.status)
         return answer

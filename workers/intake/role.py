@@ -22,7 +22,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(policy_file.watch(stop))
-                for source in SOURCES.values():
-                    group.create_task(source(reception, settings, stop))
+                for name, source in SOURCES.items():
+                    group.create_task(source(reception.of_source(name), settings, stop))
         except* (ValueError, OSError) as failed:
             raise failed.exceptions[0] from None  # the first says it all, and a person reads it

@@ -115,7 +115,13 @@ async def run(reception: Reception, settings: Settings, stop: asyncio.Event) -> 
     async def taken(webhook: Webhook) -> list[Answer]:
         return await take(reception, webhook)
 
-    made = application(taken, allowed, lambda: reception.policy.intake.node_labels, reception.policy_standing)
+    made = application(
+        taken,
+        allowed,
+        lambda: reception.policy.intake.node_labels,
+        reception.metrics,
+        reception.policy_standing,
+    )
     async with serving(made, allowed.host, allowed.port):
         log.info("listening on %s", settings.listen)
         await stop.wait()

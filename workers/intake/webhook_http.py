@@ -20,6 +20,7 @@ from gpu_runbooks.workers.intake.alertmanager import (
     Webhook,
     read_webhook,
 )
+from gpu_runbooks.workers.intake.metrics import CONTENT_TYPE, Metrics
 from gpu_runbooks.workers.intake.reception import Answer
 from gpu_runbooks.workers.intake.webhook_access import Access
 
@@ -75,11 +76,13 @@ def application(
     take: Callable[[Webhook], Awaitable[Sequence[Answer]]],
     allowed: Access,
     node_labels: Callable[[], Collection[str]],
+    metrics: Metrics,
     standing: Callable[[], Mapping[str, str]] = dict,
 ) -> web.Application:
     """Who may post, what is a notification, and what is answered.
 
-    `standing` is what `/healthz` says beside `ok`. Anybody may ask, so it holds no secret and names no node.
+    `standing` is what `/healthz` says beside `ok`. Anybody may ask for it and for `/metrics`, so they hold no
+    secret and name no node.
     """
     room = Room()
 
@@ -90,7 +93,7 @@ def application(
         if (refused := _refused_unread(request, allowed)) is not None:
             return refused
         try:
-            with room.take(request.content_length):
+            with metrics.notification(), room.take(request.content_length):
                 return await _notified(request)
         except OverloadedError:
             log.warning("503: more notifications at once than there is room for")
@@ -115,6 +118,7 @@ def application(
         except TooManyAlertsError as error:
             log.warning("413: %s", error)
             return _failure(413, str(error))
+        metrics.truncated(webhook.truncated_alerts)
         answers = await take(webhook)
         answered = {"truncated": webhook.truncated_alerts, "alerts": [asdict(answer) for answer in answers]}
         lost = any(answer.status == "unavailable" for answer in answers)
@@ -123,9 +127,13 @@ def application(
     async def healthz(_: web.Request) -> web.Response:
         return web.json_response({"status": "ok", **standing()})
 
+    async def measured(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.exposition(), headers={"Content-Type": CONTENT_TYPE})
+
     made = web.Application(client_max_size=LONGEST_BODY, middlewares=[_answered_in_json])
     made.router.add_post("/alertmanager", alertmanager)
     made.router.add_get("/healthz", healthz)
+    made.router.add_get("/metrics", measured)
     return made
 
 
@@ -160,7 +168,10 @@ async def _answered_in_json(request: web.Request, handler: Handler) -> web.Strea
         response.headers["Allow"] = allow
         return response
     except web.HTTPNotFound:
-        return _failure(404, "post notifications of Alertmanager to /alertmanager; /healthz tells of health")
+        return _failure(
+            404,
+            "post notifications of Alertmanager to /alertmanager; /healthz and /metrics tell how it is",
+        )
     except web.HTTPException as error:
         return _failure(error.status, HTTPStatus(error.status).phrase)
     except Exception:
