@@ -87,6 +87,18 @@ def test_what_an_incident_dealt_with_opens_at_most_one_more_while_the_node_shows
     assert decision.again is (ignored == "")
 
 
+def test_a_condition_that_stays_after_a_repair_is_no_second_evidence_of_itself():
+    """A detector may never take it back: neither it nor what else the node shows opens one more incident."""
+    bad = ("condition KernelDeadlock is True",)
+    for wrong in ((), bad, SHOWN):
+        for again in (None, NOW - AGAIN_AFTER):
+            decision = decided(
+                source=FaultSource.CONDITION, wrong=wrong, dealt=Dealt("r1", Outcome.RETURNED, again)
+            )
+            assert "the condition has not been good since" in decision.ignored
+            assert not decision.again
+
+
 def test_a_reboot_outdates_what_was_dealt_with_too():
     assert decided(boot_id=EARLIER_BOOT, wrong=SHOWN, dealt=Dealt("r1", "returned")).ignored
 
