@@ -41,7 +41,7 @@ _WRITER = re.compile(
     re.ASCII,
 )
 _BRACKETS = re.compile(r"\[ {0,12}([^\]]{1,40})\]", re.ASCII)
-_CALLER = re.compile(r"\[ {0,12}[TC][0-9]{1,10}\]", re.ASCII)
+_CALLER = re.compile(r" {0,4}\[ {0,12}[TC][0-9]{1,10}\]", re.ASCII)
 _UPTIME = re.compile(r"([0-9]{1,12})\.([0-9]{1,9})(?: <[^>]{0,20}>)?$", re.ASCII)
 _OTHER_CLOCK = re.compile(
     r"(?:\.\.\.|[+<]? *[0-9]{1,12}\.[0-9]{1,9}>?|[A-Z][a-z]{2} ?[0-9]{1,2} [0-9]{2}:[0-9]{2})$"

@@ -128,6 +128,7 @@ class Parser:
 
     def _find(self, text: str, record: Record, moment: Moment) -> Finding | None:
         """The finding that a line of the kernel is by itself; what only belongs to others is remembered."""
+        self._completeness.kernel_line(text, moment)
         if text.startswith("NVRM: "):
             self._completeness.driver_line(moment)
             if text.startswith("NVRM: Xid ("):
@@ -140,7 +141,6 @@ class Parser:
             return read_network(text)
         if text.startswith("nvidia"):
             self._completeness.driver_line(moment)
-        self._completeness.kernel_line(text, moment)
         return nvidia.read_other(text)
 
     def _find_of_driver(self, text: str, record: Record, moment: Moment) -> Finding | None:

@@ -15,14 +15,17 @@ LONGEST_REASON = 160
 """Characters."""
 
 _OF_A_DRIVER = re.compile(
-    r"_{0,2}(?:nv(?!me|dimm|mem|ram)\w{0,60}|uvm\w{0,60}|(?:rm|os|efa|ena)_\w{1,60}): "
+    r"(?:_{0,2}(?:nv(?!me|dimm|mem|ram)\w{0,60}|uvm\w{0,60}|(?:rm|os|efa|ena)_\w{1,60}): "
+    r"|NVRM: (?:\w{1,60}: )?|nvidia(?:-\w{1,40})?(?: [0-9a-f:.]{7,20})?: "
+    r"|(?:infiniband|efa|ena) [\w:.-]{1,40}: )"
     r"[0-9]{1,10} callbacks suppressed",
     re.ASCII,
 )
-"""The kernel names the function whose lines it left out."""
+"""The kernel names the function whose lines it left out, a driver's own macro the driver or its device."""
 
 _OF_ANYBODY = re.compile(
-    r"(?:printk: .{0,80}\b(?:suppressed|dropped)\b|(?:__|printk_)ratelimit: [0-9]{1,10} \w{1,20} suppressed"
+    r"(?:printk: .{0,80}\b(?:suppressed|dropped)\b"
+    r"|(?:_{2,4}|printk_)ratelimit: [0-9]{1,10} \w{1,20} suppressed"
     r"|\*\* [0-9]{1,10} printk messages dropped)",
     re.ASCII,
 )

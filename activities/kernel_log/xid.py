@@ -12,7 +12,7 @@ from typing import Any
 from gpu_runbooks.activities.kernel_log.address import pci_address
 from gpu_runbooks.activities.kernel_log.event import LONGEST_PROCESS, Finding, Grade, Kind, printable
 
-_XID = re.compile(r"NVRM: Xid \(([^)]{1,80})\): ([0-9]{1,6}), ?", re.ASCII)
+_XID = re.compile(r"NVRM: Xid \(([^)]{1,80})\): ([0-9]{1,6})(?:, ?|[ \t]*$)", re.ASCII)
 _WHERE = re.compile(r"([^ ,;]+)(?:[ ,;]|$)")
 _GPU_INSTANCE = re.compile(r"\bGPU-I:([0-9]{1,4})\b", re.ASCII)
 _COMPUTE_INSTANCE = re.compile(r"\bGPU-CI:([0-9]{1,4})\b", re.ASCII)

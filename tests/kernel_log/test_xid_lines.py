@@ -17,6 +17,17 @@ def finding(line):
     return only(line).finding
 
 
+@pytest.mark.parametrize("said", ["", " ", ",", ", "])
+def test_a_number_with_nothing_behind_it_counts(said):
+    found = finding(f"{HEAD}79{said}")
+    assert (found.kind, found.code, found.pci, found.text) == (Kind.XID, "79", "0000:4c:00", "")
+
+
+@pytest.mark.parametrize("said", ["79x", "79.5", "79 pid=9", "1234567"])
+def test_what_only_begins_like_a_number_does_not(said):
+    assert list(parse([HEAD + said])) == []
+
+
 @pytest.mark.parametrize(
     ("where", "pci", "gi", "ci"),
     [
@@ -219,7 +230,6 @@ def test_an_nvlink5_line_of_a_shape_to_come_keeps_its_code():
         "NVRM: Xid (PCI:0000:05:00): -79, pid=1",
         "NVRM: Xid (PCI:0000:05:00): 0, pid=1",
         "NVRM: Xid (PCI:0000:05:00): 79 GPU has fallen off the bus.",
-        "NVRM: Xid (PCI:0000:05:00): 79",
         "NVRM: Xid (PCI:0000:05:00): 7.9, demo",
         "NVRM: Xid (PCI:0000:05:00): 12345678, demo",
         "NVRM: Xid (PCI:0000:05:00) 79, demo",
