@@ -108,7 +108,7 @@ class TestTaken:
         assert len(await webhook.fingerprints(node)) == 2
 
     async def test_many_alerts_of_one_node_make_one_incident(self, webhook: Webhook, node: str) -> None:
-        alerts = [alert(node=node, fingerprint=f"f{number}") for number in range(25)]
+        alerts = [alert(node=node, fingerprint=f"f{code}", xid=str(code)) for code in range(100, 125)]
 
         status, body = await webhook.post(*alerts)
 
