@@ -47,8 +47,9 @@ def never_said(source: FaultSource, code: str) -> str | None:
 def reason_never_said(condition: str, reason: str) -> str | None:
     """Why no condition of a type has a reason; None where one may have it."""
     agent = AGENT_OF.get(condition)
-    known = [word for word, row in known_reasons().items() if row.group == agent]
-    meant = meant_by(reason, known) if not any(map(str.isdecimal, reason)) else None
+    if agent is None or any(map(str.isdecimal, reason)):  # one that names a code
+        return None
+    meant = meant_by(reason, [word for word, row in known_reasons().items() if row.group == agent])
     return f"{condition} has no reason {reason!r}: did you mean {meant}?" if meant else None
 
 

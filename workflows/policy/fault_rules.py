@@ -97,7 +97,7 @@ def _application(index: int, rule: FaultRule, ladders: Mapping[str, Ladder]) -> 
 
 def _never_matches(place: Place, match: Match) -> Iterator[Contradiction]:
     """Yield where no fault can have what a rule is for."""
-    for code in match.written_codes():
+    for code in dict.fromkeys(match.written_codes()):  # one that stands twice is an error of its own
         place_of_code = (*place, "codes" if match.code is None else "code")
         if (why := never_said(match.source, code)) is not None:
             yield Contradiction(place_of_code, why)
