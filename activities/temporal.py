@@ -26,7 +26,7 @@ RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
 WITH_SLOT = tuple(runbook for runbook in names.RUNBOOKS if runbook != "ReturnNode")
 """Runbooks that disturb a node. Giving one back needs no slot."""
 
-WITHOUT_SLOT = frozenset({"open", "tolerating", "waiting-for-slot", "closed"})
+WITHOUT_SLOT = frozenset({"open", "tolerating", "notifying", "waiting-for-slot", "closed"})
 """Phases of an incident in which it holds no slot."""
 
 

@@ -211,6 +211,12 @@ class IncidentFaults(IncidentState):
 
     def look_at(self, asked: Iterable[Fault], conditions: Mapping[str, str], now: datetime) -> None:
         """Take in what a look showed of the conditions of the faults that stood when it began."""
+        asked = list(asked)
+        self.bad_conditions = [
+            f"{kind} {status}"
+            for kind, status in conditions.items()
+            if not any(fault.code == kind and fault.good_status == status for fault in asked)
+        ]
         self.clear(over_by_look(asked, conditions), now)
 
     def count_repeats(self, word: Repeated) -> None:

@@ -45,6 +45,8 @@ class IncidentState(BaseModel):
     """Faults that are tolerated for now."""
     cleared: list[str] = []
     """Fingerprints of faults that are over, or need nothing done to the node."""
+    bad_conditions: list[str] = []
+    """Conditions among those that were reported that the last look still saw bad."""
     looked: bool = False
     """The node was looked at since the last fault, and since the slot was granted."""
     approved: dict[RungName, int] = {}

@@ -178,6 +178,8 @@ async def return_node(incident: Incident) -> None:
     proof = f"removed {', '.join(undone.removed) or 'nothing'}"
     if undone.kept:
         proof += f"; kept {', '.join(undone.kept)}"
+    if incident.bad_conditions:
+        proof += f"; the node still shows {', '.join(incident.bad_conditions)}"
     record(incident, RungName.RETURN, started, proven=True, proof=proof)
 
 

@@ -141,8 +141,10 @@ async def test_one_that_stays_is_repaired(skipping, workers):
         now = await client_time(skipping.client)
         handle = await start(skipping.client, of=condition(at=now), toleration=TEN)
         result = await handle.result()
+        (back,) = [act for act in (await status(handle)).acts if act.rung == "return"]
     assert result.outcome == "returned"
     assert world.acts.index("block") < world.acts.index("drain") < world.acts.index("reset")
+    assert back.proof.endswith("; the node still shows AcceleratedHardwareReady False")
 
 
 async def test_when_the_decisive_fault_is_over_the_others_decide(skipping, workers):
