@@ -238,6 +238,34 @@ def test_a_stale_transition_time_does_not_age_a_fault_that_just_began() -> None:
     assert watcher.fault(at(1), condition(since=at(-5000))).first_seen == at(1)
 
 
+def test_a_clock_begins_no_earlier_than_its_node() -> None:
+    """What a detector says of a time before the Node existed uses up none of the toleration."""
+    young = Clocks("u1", at(-4))
+    read = conditions_of(node(condition(reason="A", since=at(-12))), WATCHED)
+    (fault,) = young.look(read, NOW).faults
+    assert fault.first_seen == at(-4)
+    assert fault.fingerprint == Watcher().fault(NOW, condition(reason="A", since=at(-12))).fingerprint
+    rewritten = conditions_of(node(condition(reason="A", since=at(-8))), WATCHED)
+    assert young.look(rewritten, at(1)).anew[fault.fingerprint].first_seen == at(-4)
+
+
+@pytest.mark.parametrize("seen", [(), (condition(status="False", since=at(-500)),)])
+def test_a_clock_begins_no_earlier_than_the_look_that_saw_no_fault(seen: tuple[Any, ...]) -> None:
+    watcher = Watcher()
+    watcher.look(at(-2), *seen)
+    fault = watcher.fault(NOW, condition(since=at(-5)))
+    assert fault.first_seen == at(-2)
+    assert fault.fingerprint == Watcher().fault(at(30), condition(since=at(-5))).fingerprint
+
+
+def test_a_type_that_was_not_watched_at_the_last_look_is_as_old_as_it_says() -> None:
+    bad = node(condition("GpuMemWatch", since=at(-60)))
+    clocks = Clocks("u1", CREATED)
+    clocks.look(conditions_of(bad, {"KernelDeadlock": frozenset({"True"})}), at(-2))
+    (fault,) = clocks.look(conditions_of(bad, WATCHED), NOW).faults
+    assert fault.first_seen == at(-60)
+
+
 def test_a_clock_ahead_of_ours_makes_no_future() -> None:
     fault = Watcher().fault(NOW, condition(since=at(2)))
     assert fault.first_seen == NOW

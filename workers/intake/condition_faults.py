@@ -55,12 +55,13 @@ class Look:
 class Clocks:
     """The clocks of one Node object, by type, reason and GPU.
 
-    A clock begins when the status turned bad, as the condition says, or when we saw it turn. It goes on while
-    the status is bad, unknown or missing, whatever the reason and `lastTransitionTime` are rewritten to, and
-    ends when the status is good.
+    A clock begins when the status turned bad, as the condition says, or when we saw it turn, and not before
+    the Node was created. It goes on while the status is bad, unknown or missing, whatever the reason and
+    `lastTransitionTime` are rewritten to, and ends when the status is good.
     """
 
     __slots__ = (
+        "_absent",
         "_clocks",
         "_created",
         "_ended",
@@ -83,6 +84,7 @@ class Clocks:
         self._rewritten: dict[str, datetime | None] = {}
         self._ended: dict[str, datetime | None] = {}
         self._good: frozenset[str] = frozenset()
+        self._absent: frozenset[str] = frozenset()
         self._was_good: frozenset[str] = frozenset()
         self._overlooked: frozenset[str] = frozenset()
         self._looked: datetime | None = None
@@ -107,7 +109,7 @@ class Clocks:
         self._since |= {bad.type: bad.since for bad in conditions.bad}
         if not conditions.good <= self._was_good:
             self._was_good = shared(self._was_good | conditions.good)
-        self._good, self._looked = conditions.good, now
+        self._good, self._absent, self._looked = conditions.good, conditions.absent, now
         booting = frozenset(fault.fingerprint for fault in faults if self._is_booting(fault))
         return Look(tuple(faults), cleared, tuple(sorted(overlooked)), anew, booting)
 
@@ -134,8 +136,19 @@ class Clocks:
         if bad.type in self._since and bad.since == self._since[bad.type]:
             return now  # another reason, and the status has been bad since the time that it says
         if bad.since is not None and self._is_believed(bad, bad.since, now):
-            return min(bad.since, now)
+            return min(self._no_earlier(bad, bad.since), now)
         return now if bad.type in self._was_good else self._created or now
+
+    def _no_earlier(self, bad: BadCondition, since: datetime) -> datetime:
+        """The time, or the latest one at which the Node is known not to have had the condition.
+
+        A Node has none before it is created: a detector that writes an earlier time speaks of a machine, or a
+        boot, before this one, and its fault would have outlived every toleration when it is first seen.
+        """
+        earliest = since if self._created is None else max(since, self._created)
+        if self._looked is not None and bad.type in self._good | self._absent:
+            return max(earliest, self._looked)
+        return earliest
 
     def _is_believed(self, bad: BadCondition, since: datetime, now: datetime) -> bool:
         """Whether the status may have turned bad when the condition says so."""
@@ -186,7 +199,7 @@ class Clocks:
         fingerprint = self._fingerprint(bad, now)
         if fingerprint == fault.fingerprint:
             return {}
-        update = {"first_seen": min(since, now), "fingerprint": fingerprint}
+        update = {"first_seen": min(self._no_earlier(bad, since), now), "fingerprint": fingerprint}
         return {fault.fingerprint: fault.model_copy(update=update)}
 
     def _is_booting(self, fault: Fault) -> bool:

@@ -54,11 +54,13 @@ class BadCondition:
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """The watched conditions of a Node. What is in neither is unknown."""
+    """The watched conditions of a Node. What is neither bad nor good is unknown."""
 
     bad: tuple[BadCondition, ...] = ()
     good: frozenset[str] = frozenset()
     """Types."""
+    absent: frozenset[str] = frozenset()
+    """Watched types of which the Node has no condition."""
 
 
 def conditions_of(node: Object, watched: Watched) -> Conditions:
@@ -66,21 +68,27 @@ def conditions_of(node: Object, watched: Watched) -> Conditions:
     status = node.get("status")
     bad: list[BadCondition] = []
     good: set[str] = set()
+    present: set[str] = set()
     for condition in objects_in(status.get("conditions") if isinstance(status, dict) else None):
         kind, state = condition.get("type"), condition.get("status")
         if not isinstance(kind, str) or not isinstance(state, str) or kind not in watched:
             continue
+        present.add(kind)
         if state in watched[kind]:
             if len(bad) < MOST_BAD:
                 bad.append(_bad(sys.intern(kind), sys.intern(state), watched[kind], condition))
         elif state in STATUSES:
             good.add(sys.intern(kind))
-    return Conditions(tuple(bad), shared(frozenset(good - {each.type for each in bad})))
+    return Conditions(
+        tuple(bad),
+        shared(frozenset(good - {each.type for each in bad})),
+        shared(frozenset(watched.keys() - present)),
+    )
 
 
 @lru_cache(maxsize=1024)
 def shared(types: frozenset[str]) -> frozenset[str]:
-    """One object for the thousands of nodes on which the same types are good."""
+    """One object for the thousands of nodes on which the same types are good, or absent."""
     return types
 
 
