@@ -12,6 +12,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, Wor
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
+from gpu_runbooks.activities.model.slot import FindHolders
 from gpu_runbooks.activities.names import (
     CLOUD_QUEUE,
     CLUSTER_QUEUE,
@@ -202,6 +203,20 @@ async def test_a_budget_that_begins_anew_knows_the_slots_that_the_one_before_it_
         async with asyncio.timeout(60):
             while (await budget.query("state"))["holders"]:
                 await asyncio.sleep(0.05)
+
+
+async def test_who_only_tells_an_owner_holds_no_slot(server, workers):
+    node = world("telling", pause={"notify": asyncio.Event()})
+    temporal = Temporal(server)
+    async with workers(server, node):
+        handle = await start(server, "telling", "notify", pool="told")
+        async with asyncio.timeout(60):
+            query = "RunbookPool = 'told' AND RunbookPhase = 'notifying'"
+            while not [run async for run in server.list_workflows(query)]:
+                await asyncio.sleep(0.05)
+        assert (await temporal.find_holders(FindHolders(cluster="test", pool="told"))).holders == ()
+        node.pause["notify"].set()
+        assert (await handle.result()).outcome == "notified"
 
 
 async def test_a_cancellation_is_never_lost_wherever_it_meets_the_incident(server, workers):
