@@ -54,7 +54,9 @@ async def test_budget_incident_and_node_are_seen(ask, node, make_node, temporal,
         assert queued["slots"]["holders"][0]["node"] == "gpu-holder"
         assert queued["identity"] == identity_of(before).model_dump()
         await budget.terminate()
-        assert (await ask(node))["verdict"] == "begins", "a budget that does not run gave nothing away"
+        free = await ask(node)
+        assert free["verdict"] == "begins", "a budget that does not run gave nothing away"
+        assert f"has no budget workflow in cluster {CLUSTER} yet" in " ".join(free["now"])
 
         first = fault(FaultSource.XID, "79")
         made = plan(load_policy(POLICY), first, identity_of(before), before["metadata"]["labels"], "tests")

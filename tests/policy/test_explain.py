@@ -13,6 +13,8 @@ from rich.console import Console
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.node import BlockMarker, NodeObservation
 from gpu_runbooks.activities.model.slot import SlotRequest
+from gpu_runbooks.workers.command_line import _parser
+from gpu_runbooks.workers.policy import commands
 from gpu_runbooks.workers.policy.explain import Question, answer
 from gpu_runbooks.workers.policy.explanation import OpenIncident, Seen, Verdict, explain
 from gpu_runbooks.workers.policy.fault_notation import NotationError, in_notation, read_fault, read_node_name
@@ -193,7 +195,12 @@ OPEN = OpenIncident("node/test/gpu-a1", "run-1", "draining", "xid:79", "xid-79",
             Verdict.QUEUED,
             "would queue behind 1, the most severe first",
         ),
-        ({}, Verdict.BEGINS, "has no budget workflow yet"),
+        (
+            {"budget_of": "prod"},
+            Verdict.BEGINS,
+            "has no budget workflow in cluster prod yet, so that all slots",
+        ),
+        ({}, Verdict.BEGINS, "The budget of pool p5 (at most 3) could not be asked."),
         ({}, Verdict.BEGINS, "The first act would be block."),
         ({"written": "xid:0"}, Verdict.LEFT_ALONE, "touches nothing"),
         ({"written": "xid:31"}, Verdict.BEGINS, "The first act would be notify_owner."),
@@ -340,3 +347,24 @@ async def test_what_cannot_be_reached_is_said_and_the_rest_explained(ask, monkey
     assert "not seen: node gpu-a1: " in told
     assert "not seen: incidents and budget: Temporal at 127.0.0.1:1" in told
     assert "could not be asked" in told
+
+
+@pytest.mark.parametrize(
+    ("named", "unseen"),
+    [
+        ((), "incidents and budget: no cluster is named (--cluster or GPU_RUNBOOKS_CLUSTER)"),
+        (("--cluster", "prod"), "incidents and budget: Temporal at 127.0.0.1:1"),
+    ],
+)
+def test_no_other_cluster_is_asked_about_where_none_is_named(named, unseen, monkeypatch, tmp_path, capsys):
+    (tmp_path / "policy.yaml").write_text(SMALLEST)
+    (tmp_path / "kubeconfig").write_text("{}")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("TEMPORAL_ADDRESS", "127.0.0.1:1")
+    monkeypatch.delenv("GPU_RUNBOOKS_CLUSTER", raising=False)
+    words = ["--policy", str(tmp_path / "policy.yaml"), "--node", "gpu-a1", "--fault", "xid:119", "--json"]
+    where = ["--labels", "gpu-runbooks.dev/pool=p5", "--instance-type", "p5.48xlarge"]
+    assert commands.run(_parser().parse_args(["policy", "explain", *words, *where, *named])) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["unseen"][-1].startswith(unseen)
+    assert "could not be asked" in " ".join(said["now"])

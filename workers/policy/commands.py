@@ -50,7 +50,8 @@ def _explain(asked: argparse.Namespace, out: Console, err: Console) -> int:
         node=asked.node,
         fault=asked.fault,
         policy=asked.policy or settings.policy,
-        cluster=asked.cluster or settings.cluster,
+        # The name that a role has without one is no name of a person's cluster.
+        cluster=asked.cluster or (settings.cluster if "cluster" in settings.model_fields_set else ""),
         said={name: value for name in names if (value := getattr(asked, name)) is not None},
         labels=asked.labels,
         instance_type=asked.instance_type or "",

@@ -29,6 +29,7 @@ class Question:
     fault: str
     policy: Path
     cluster: str
+    """Empty where nobody named one."""
     said: Mapping[str, str | int]
     """Fields of the fault that were given beside it."""
     labels: Mapping[str, str] | None = None

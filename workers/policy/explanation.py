@@ -74,6 +74,8 @@ class Seen:
     asked_temporal: bool = False
     slots: Slots | None = None
     """State of the pool's budget; None where there is none, or it was not seen."""
+    budget_of: str = ""
+    """Cluster whose budget of the pool was asked about and seen; empty where it was not."""
     unseen: tuple[str, ...] = ()
     """What could not be seen, and why."""
 
@@ -156,7 +158,7 @@ def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdic
     if marker is not None and marker.held and not OF_WORKLOADS.issuperset(_names(treatment)):
         held = f"A person holds the node since {_time(marker.since)}: the fault would be recorded, no more."
         return Verdict.HELD, [*said, held]
-    verdict, slot = _slot(made, seen.slots, asked=seen.asked_temporal)
+    verdict, slot = _slot(made, seen.slots, seen.budget_of)
     waits = list(_tolerating(fault, treatment, now))
     said += [
         *waits,
@@ -193,14 +195,17 @@ def _observing(made: Plan) -> Iterator[str]:
     yield f"Pool {made.pool} is observed only: ladder {treatment.ladder} ({rungs}) is recorded, not climbed."
 
 
-def _slot(made: Plan, slots: Slots | None, *, asked: bool) -> tuple[Verdict, list[str]]:
+def _slot(made: Plan, slots: Slots | None, cluster: str) -> tuple[Verdict, list[str]]:
     treatment = made.treatment
     rungs = _names(treatment)
     if {*rungs} == {RungName.NOTIFY_OWNER}:
         return Verdict.BEGINS, []
     if slots is None:
-        known = "has no budget workflow yet, so that all slots are free" if asked else "could not be asked"
-        return Verdict.BEGINS, [f"The budget of pool {made.pool} (at most {made.budget}) {known}."]
+        budget = f"The budget of pool {made.pool} (at most {made.budget})"
+        if not cluster:
+            return Verdict.BEGINS, [f"{budget} could not be asked."]
+        none = f"has no budget workflow in cluster {cluster} yet, so that all slots are free"
+        return Verdict.BEGINS, [f"{budget} {none}."]
     used, ahead = len(slots.holders), sum(each.severity >= severity(treatment) for each in slots.waiters)
     state = f"{used} of {made.budget} slots of pool {made.pool} are used, {len(slots.waiters)} incidents wait"
     if used + ahead < made.budget:

@@ -34,6 +34,8 @@ PATIENCE = 10.0
 
 CALL_TIMEOUT = timedelta(seconds=5)
 
+NO_CLUSTER = "no cluster is named (--cluster or GPU_RUNBOOKS_CLUSTER)"
+
 UNANSWERED = (
     RPCError,
     RPCTimeoutOrCancelledError,
@@ -90,7 +92,12 @@ def _live(seen: Seen, node: Object, cluster: str) -> Seen:
 
 
 async def look_at_temporal(seen: Seen, cluster: str, pool: str) -> Seen:
-    """Ask for the node's open incident, and for the state of the pool's budget where the pool is known."""
+    """Ask for the node's open incident, and for the state of the pool's budget where the pool is known.
+
+    Asks nothing where no cluster is named: those of another one would be no answer.
+    """
+    if not cluster:
+        return replace(seen, unseen=(*seen.unseen, f"incidents and budget: {NO_CLUSTER}"))
     try:
         client = await connect(lazy=True)
     except ValueError as error:
@@ -105,10 +112,11 @@ async def look_at_temporal(seen: Seen, cluster: str, pool: str) -> Seen:
         return seen
     try:
         async with asyncio.timeout(PATIENCE):
-            return replace(seen, slots=await _slots(client, budget_id(cluster, pool)))
+            slots = await _slots(client, budget_id(cluster, pool))
     except UNANSWERED as error:
         unseen = f"the budget of pool {pool}: {_why(client, error)} (a query needs a running controller)"
-        return replace(seen, asked_temporal=True, unseen=(*seen.unseen, unseen))
+        return replace(seen, unseen=(*seen.unseen, unseen))
+    return replace(seen, slots=slots, budget_of=cluster)
 
 
 async def _open_incident(client: Client, workflow_id: str) -> OpenIncident | None:
