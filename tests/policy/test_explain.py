@@ -155,6 +155,9 @@ def test_whose_the_rule_is_does_not_hang_on_its_name():
     assert (bool(said[79].why), said[119].why) == (True, "")
 
 
+FAN = SMALLEST + (
+    'faults: [{name: f, match: {source: condition, code: example.com/Fan, status: "True"}, ladder: block}]\n'
+)
 OBSERVED = SMALLEST.replace("mode: enforce", "mode: observe")
 IN_TWO = SMALLEST.replace(
     "validation:", "- {name: search, selector: {team: search}, budget: {max_unavailable: 1}}\nvalidation:"
@@ -202,6 +205,15 @@ OPEN = OpenIncident("node/test/gpu-a1", "run-1", "draining", "xid:79", "xid-79",
         ),
         ({}, Verdict.BEGINS, "The budget of pool p5 (at most 3) could not be asked."),
         ({}, Verdict.BEGINS, "The first act would be block."),
+        (
+            {"written": "condition:Ready=True", "incident": OPEN},
+            Verdict.NOTHING,
+            "This status is not bad: Ready is bad when False or Unknown.",
+        ),
+        ({"written": "condition:KernelDeadlock=Unknown"}, Verdict.NOTHING, "is bad when True."),
+        ({"written": "condition:example.com/Fan=True"}, Verdict.NOTHING, "nothing watches it"),
+        ({"written": "condition:example.com/Fan=True", "policy": FAN}, Verdict.BEGINS, "would be block."),
+        ({"written": "condition:Ready"}, Verdict.TOLERATED, "An incident would open"),
         ({"written": "xid:0"}, Verdict.LEFT_ALONE, "touches nothing"),
         ({"written": "xid:31"}, Verdict.BEGINS, "The first act would be notify_owner."),
     ],

@@ -11,6 +11,7 @@ from gpu_runbooks.activities.model.plan import Plan, Rung, RungName, Treatment
 from gpu_runbooks.workers.policy.fault_notation import in_notation
 from gpu_runbooks.workers.policy.meaning import meaning
 from gpu_runbooks.workflows.policy.answers import answer_to
+from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
 from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.schema import in_units
@@ -29,6 +30,8 @@ class Verdict(StrEnum):
 
     REFUSED = "refused"
     """No incident: the node is in no pool, or in two, or its hardware is unknown."""
+    NOTHING = "nothing"
+    """No incident: the status of the condition is not bad, or nothing watches its type."""
     JOINS = "joins"
     """The incident of the node is open and takes the fault in."""
     HELD = "held"
@@ -116,7 +119,9 @@ def explain(policy: Policy, fault: Fault, seen: Seen, now: datetime) -> Explanat
             treatment = made.treatment
         except PlanRefused as error:
             refused = str(error)
-    if made is not None:
+    if not_bad := _not_bad(policy, fault):
+        verdict, sentences = Verdict.NOTHING, [not_bad]
+    elif made is not None:
         verdict, sentences = _answer(fault, made, seen, now)
     elif refused:
         verdict, sentences = Verdict.REFUSED, [f"Refused: {refused}."]
@@ -142,6 +147,18 @@ def explain(policy: Policy, fault: Fault, seen: Seen, now: datetime) -> Explanat
         now=tuple(sentences),
         unseen=seen.unseen,
     )
+
+
+def _not_bad(policy: Policy, fault: Fault) -> str:
+    """Why a condition is reported by nobody; empty for one that is, and for any other fault."""
+    if fault.source is not FaultSource.CONDITION:
+        return ""
+    bad = watched_conditions(policy).get(fault.code)
+    if bad is None:
+        return f"No table and no rule of the site names condition {fault.code}: nothing watches it."
+    if fault.status and fault.status not in bad:
+        return f"This status is not bad: {fault.code} is bad when {' or '.join(sorted(bad))}."
+    return ""
 
 
 def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdict, list[str]]:
