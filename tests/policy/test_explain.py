@@ -111,6 +111,12 @@ def test_what_names_no_fault_is_refused_with_advice_and_shown_inert(written, sai
     assert any(word in told for word in ("write", "only"))
 
 
+@pytest.mark.parametrize("written", ["xid:-1", "xid:NaN", "sxid:n/a", "dcgm:<no value>"])
+def test_a_code_that_an_exporter_writes_without_a_value_is_refused_as_the_intake_does(written):
+    with pytest.raises(NotationError, match="is no code: the exporter had no value, see its rule or its log"):
+        read_fault(written, NOW)
+
+
 @pytest.mark.parametrize(
     "name", ["", "../x", "a/b", "-x", "--help", "{{x}}", "a\x1b[2J", "A", "a..b", "a b", "a" * 254, "a\n"]
 )

@@ -51,7 +51,7 @@ async def server():
 
 @pytest.fixture(scope="module")
 async def incidents(server):
-    """One incident with two faults and a repeat, one of another cluster, one by hand, one that goes on."""
+    """One incident with two faults and a repeat, one of another cluster, two by hand, one that goes on."""
 
     async def start(name, content, queue=QUEUE, first=None):
         attributes = None if first is None else opening(first.plan.cluster, first.plan, first.fault)
@@ -70,6 +70,8 @@ async def incidents(server):
     await start("prod/gpu-d1", {"incident": {"cluster": "prod"}}, queue="nobody")
     await start("prod/gpu-e1", {"report": {"fault": "of a stranger"}}, queue="nobody")
     await start("prod/gpu-f1", ["nonsense"], queue="nobody")
+    order = {"node": "gpu-g1", "reason": "why", "operator": "ana"}
+    await server.start_workflow("DrainNode", order, id="node/prod/gpu-g1", task_queue="nobody")
     return handle
 
 
@@ -95,10 +97,18 @@ async def test_each_accepted_fault_is_one_line_with_what_policy_said(server, mon
     assert (fell_off.instance_type, fell_off.policy_digest) == ("p5.48xlarge", POLICY.digest)
     assert fell_off.treatment.rule == "xid-79"
     said = err.file.getvalue()
-    assert "3 faults of 6 runs" in said
-    assert "1 runs were started by people" in said
+    assert "3 faults of 7 runs" in said
+    assert "2 runs by order of people" in said
     assert "2 reports that this version cannot read" in said
     assert all(json.loads(line)["fault"]["fingerprint"] for line in out.getvalue().splitlines())
+
+
+@pytest.mark.usefixtures("incidents")
+async def test_one_is_said_as_one(server, monkeypatch):
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.service_client.config.target_host)
+    err = Console(file=io.StringIO(), width=200)
+    await record(HOUR, "lab", io.StringIO().write, err)
+    assert "1 fault of 1 run of incidents" in err.file.getvalue()
 
 
 @pytest.mark.usefixtures("incidents")
@@ -130,7 +140,7 @@ async def test_a_history_that_is_gone_is_counted_and_the_others_read(server, inc
     client = Client(**{**server.config(), "interceptors": [lost]})
     found, tally = await read(client)
     assert [each.fault.code for each in found] == ["Ready"]
-    assert (tally.missing, tally.runs) == (1, 6)
+    assert (tally.missing, tally.runs) == (1, 7)
 
 
 async def test_what_does_not_answer_says_where(monkeypatch):

@@ -37,6 +37,8 @@ NO_VALUE = re.compile(
 )
 """What exporters and templates write where there is no code: no Xid is negative."""
 
+WITHOUT_VALUE = "is no code: the exporter had no value, see its rule or its log"
+
 UUID_LABELS = ("UUID", "gpu_uuid")
 PCI_LABELS = ("pci_bus_id", "pci_address")
 MIG_LABEL = "GPU_I_ID"
@@ -111,9 +113,7 @@ def _source_and_code(alert: Alert) -> tuple[FaultSource, str]:
             raise AlertIgnored(f"{label} 0 means that there was none")
         return source, code
     if without:
-        raise AlertRefused(
-            f"{', '.join(without)} is no code: the exporter had no value, see its rule or its log"
-        )
+        raise AlertRefused(f"{', '.join(without)} {WITHOUT_VALUE}")
     if not alert.name.strip():
         labels = ", ".join(label for label, _ in CODE_LABELS)
         raise AlertRefused(f"the alert has no alertname and no label {labels}: nothing says what is wrong")

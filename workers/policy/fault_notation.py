@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.workers.intake.alert_faults import CODE_LABELS, NO_VALUE, WITHOUT_VALUE
 from gpu_runbooks.workers.intake.alertmanager import is_node_name
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
 from gpu_runbooks.workflows.policy.condition_reasons import RECOVERY_ACTION
@@ -30,6 +31,7 @@ REASON = re.compile(
 NUMBER = re.compile(r"[0-9]{1,6}", re.ASCII)
 STATUSES = ("True", "False", "Unknown")
 GRADES = ("fatal", "nonfatal")
+NUMBERED = frozenset(source for _, source in CODE_LABELS)
 GRADED = (FaultSource.XID, FaultSource.SXID)
 
 PART = {
@@ -136,6 +138,8 @@ def _coded(source: FaultSource, rest: str) -> dict[str, str | int]:
     code = code.strip()  # as an exporter may write it
     if not code:
         raise NotationError(f"{source}: names no code: write it behind the colon, as in {EXAMPLES}")
+    if source in NUMBERED and NO_VALUE.fullmatch(rest):
+        raise NotationError(f"{source} {_quoted(rest)} {WITHOUT_VALUE}, and write its number, as in xid:79")
     if slash and (source not in GRADED or grade not in GRADES):
         raise NotationError(
             f"{_quoted(rest)} is no code of {source}: only xid and sxid have a grade, /fatal or /nonfatal"

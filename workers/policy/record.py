@@ -28,6 +28,7 @@ from gpu_runbooks.workers.policy.recorded_faults import RecordedFault, recorded
 from gpu_runbooks.workers.temporal_connection import connect, unanswered
 from gpu_runbooks.workers.terminal import progress, say
 from gpu_runbooks.workflows.ledger import window_in_words
+from gpu_runbooks.workflows.phases import Runbook
 
 PAGE = 100
 AT_ONCE = 8
@@ -55,8 +56,12 @@ class Tally:
 async def record(since: timedelta, cluster: str, out: Callable[[str], Any], err: Console) -> None:
     """Write the recorded faults. Raises `RuntimeError` and `ValueError` where Temporal cannot be asked."""
     start, tally = datetime.now(UTC) - since, Tally()
-    words = "reading faults from Temporal, {0.runs} runs and {0.faults} faults so far"
-    async with progress(err, lambda: words.format(tally)):
+
+    def so_far() -> str:
+        read = f"{_count(tally.runs, 'run')} and {_count(tally.faults, 'fault')}"
+        return f"reading faults from Temporal, {read} so far"
+
+    async with progress(err, so_far):
         client = await connect(lazy=True)
         try:
             kept = await retention(client)
@@ -64,15 +69,20 @@ async def record(since: timedelta, cluster: str, out: Callable[[str], Any], err:
                 out(event.model_dump_json(exclude_defaults=True) + "\n")
         except (RPCError, RuntimeError) as error:
             raise RuntimeError(unanswered(client, error)) from error
-    say(err, f"{tally.faults} faults of {tally.runs} runs of incidents since {start:%Y-%m-%d %H:%M} UTC.")
+    faults, runs = _count(tally.faults, "fault"), _count(tally.runs, "run")
+    say(err, f"{faults} of {runs} of incidents since {start:%Y-%m-%d %H:%M} UTC.")
     if tally.by_people:
-        say(err, f"{tally.by_people} runs were started by people: their orders are no faults of a policy.")
+        say(err, f"Of them {_count(tally.by_people, 'run')} by order of people: no fault of a policy.")
     if tally.missing:
-        say(err, f"Passed over: {tally.missing} runs whose history is gone or could not be read.")
+        say(err, f"Passed over: {_count(tally.missing, 'run')} whose history is gone or could not be read.")
     if tally.unreadable:
-        say(err, f"Passed over: {tally.unreadable} reports that this version cannot read.")
+        say(err, f"Passed over: {_count(tally.unreadable, 'report')} that this version cannot read.")
     if kept < since:
         say(err, f"The namespace {client.namespace} keeps closed incidents for {window_in_words(kept)} only.")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 async def recorded_faults(
@@ -99,7 +109,9 @@ async def recorded_faults(
 async def _runs(client: Client, since: datetime, cluster: str) -> AsyncIterator[list[WorkflowExecutionInfo]]:
     """Runs of incidents that are open, or closed since then, page by page."""
     moment = f"{since.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    query = f"WorkflowType = 'NodeRemediation' AND (CloseTime >= '{moment}' OR CloseTime IS NULL)"
+    # Those that people start too: they take faults in while they are open.
+    types = ", ".join(f"'{runbook}'" for runbook in Runbook)
+    query = f"WorkflowType IN ({types}) AND (CloseTime >= '{moment}' OR CloseTime IS NULL)"
     if cluster:
         query += f" AND RunbookCluster = '{cluster}'"
     token = b""
