@@ -129,7 +129,8 @@ async def test_a_bad_condition_opens_the_incident_of_its_node(
         state,
         reason,
     )
-    assert datetime.fromisoformat(fault["first_seen"]) == since
+    created = datetime.fromisoformat(live["metadata"]["creationTimestamp"])
+    assert since < created <= datetime.fromisoformat(fault["first_seen"]) <= datetime.now(UTC)
     assert fault["entity"] == {"kind": "gpu", "uuid": GPU, "pci_address": None}
     assert fault["summary"].startswith(f"{GPU} is ill x")
     assert len(fault["summary"]) == 300
