@@ -100,18 +100,12 @@ def delay(seconds: float) -> Behaviour:
 def lose_answer() -> Behaviour:
     """Let the API server do what it is asked, and close the connection in place of its answer.
 
-    A call that it refuses has nothing to lose: its answer is passed on, and that of the next call is lost.
-    With `times=None` that is the first one that takes effect, whoever wrote in between.
+    A call that it refuses has nothing to lose: its answer is passed on.
     """
-    lost = False
 
     async def behave(request: web.Request, forward: Forward) -> web.StreamResponse:
-        nonlocal lost
         answer = await forward()
-        if lost or answer.status >= 400:
-            return answer
-        lost = True
-        return _cut(request)
+        return answer if answer.status >= 400 else _cut(request)
 
     return behave
 

@@ -93,6 +93,7 @@ async def test_an_answer_that_was_lost_is_found_by_the_next_attempt(faulty, prox
     with pytest.raises(KubernetesError):
         await block(faulty, block_request(identity))
     written = proxy.count("PATCH")
+    proxy.heal()
     result = await block(faulty, block_request(identity))
     assert (result.adopted, result.marker.was_unschedulable) == (True, False)
     assert proxy.count("PATCH") == written
