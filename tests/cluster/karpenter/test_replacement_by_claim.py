@@ -1,6 +1,7 @@
 """A node is replaced through its NodeClaim, by the real Karpenter."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 
 from cluster.conftest import block_request, soon, until
@@ -15,6 +16,7 @@ from cluster.karpenter.conftest import (
 from gpu_runbooks.activities.karpenter import node_claim_end
 from gpu_runbooks.activities.karpenter.node_claims import await_node_claim, delete_node_claim
 from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS
+from gpu_runbooks.activities.kubernetes.client import KubernetesError
 from gpu_runbooks.activities.model.repair import ClaimReplacement
 from gpu_runbooks.activities.nodes.block import block
 from gpu_runbooks.activities.nodes.node import NODES, identity_of, observe
@@ -141,6 +143,7 @@ async def a_drained_node(admin, kubernetes, make_pool, namespace, pod):
     old = identity_of(await node_of(admin, pool))
     assert old.name == name
     await block(kubernetes, block_request(old))
-    await admin.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod}")
+    with contextlib.suppress(KubernetesError):  # Karpenter's own consolidation may have been faster
+        await admin.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{pod}")
     await until(admin, f"/api/v1/namespaces/{namespace}/pods", pod, lambda found: found is None)
     return pool, old
