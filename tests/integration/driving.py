@@ -178,5 +178,12 @@ async def run_pod(testbed: Testbed, node: str, name: str, annotations: dict[str,
 
 
 async def holders(testbed: Testbed) -> list[str]:
-    state = await testbed.temporal.client.get_workflow_handle(f"budget/{CLUSTER}/p5").query("state")
+    """Nodes with a slot; none as long as nobody ever asked the pool's budget for one."""
+    budget = testbed.temporal.client.get_workflow_handle(f"budget/{CLUSTER}/p5")
+    try:
+        state = await budget.query("state")
+    except RPCError as error:
+        if error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        return []
     return [holder["node"] for holder in state["holders"]]
