@@ -14,6 +14,7 @@ export GPU_RUNBOOKS_CACHE := $(CACHE)
 export PATH := $(BIN):$(PATH)
 export UV_PYTHON_DOWNLOADS := never
 export PYTHONPATH := deploy
+export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 
 .PHONY: help
 help: ## Show this help
