@@ -312,6 +312,8 @@ def _scope(incident: Incident, repair: Rung) -> DrainScope:
 
 
 def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
+    if not incident.workload_faults:  # done, and the end waits for what is tolerated
+        return Tolerate(min(each.until for each in incident.pending))
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
     return _approval(incident, rung) or _closed(incident, now) or RestartWorkload(rung)

@@ -55,6 +55,16 @@ def test_a_workload_that_is_restarted_after_all_is_restarted_before_that_is_said
     assert incident.workload_faults == [of_the_job]
 
 
+def test_a_restart_that_is_done_is_not_done_again_while_something_is_tolerated():
+    incident = opened(fault("31"), ladder="restart", toleration=timedelta(0))
+    incident.slot_held = True
+    incident.join(report("reboot", of=condition("StorageReady", at=after(1)), toleration=TEN), after(1))
+    looked(incident, {}, after(1))
+    incident.workload_faults = []
+    assert next_step(incident, after(2)) == Tolerate(after(11))
+    assert next_step(incident, after(11)) == Reconsider()
+
+
 def test_an_owner_is_told_although_the_nodes_own_fault_is_over():
     incident = opened()
     notice = report("notify", of=fault("13", at=after(1)))
