@@ -458,7 +458,10 @@ class TestUnreadable:
     ) -> None:
         monkeypatch.setattr(aws_events, "LAST_RECEIPT", 2)
         await queue.send({"source": "aws.health"})
-        await intake.take_all(queue)
+        async with intake.running():
+            while not wire.made["DeleteMessage"]:
+                await asyncio.sleep(0.02)
+        assert not await queue.length()
         assert wire.made["ChangeMessageVisibility"] == 1
         (statement,) = json.loads(IAM.read_text())["Statement"]
         assert {f"sqs:{operation}" for operation in wire.made} == set(statement["Action"])
