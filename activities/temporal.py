@@ -41,7 +41,7 @@ class Temporal(TemporalActivities):
         """Signal-with-start the budget of a pool with a slot request."""
         await self._client.start_workflow(
             "DisruptionBudget",
-            {"cluster": request.cluster, "pool": request.pool, "limit": request.request.limit},
+            {"cluster": request.cluster, "pool": request.pool},
             id=budget_id(request.cluster, request.pool),
             task_queue=REMEDIATION_QUEUE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,

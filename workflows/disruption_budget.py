@@ -129,7 +129,7 @@ class DisruptionBudget:
         )
         waiters = "\n".join(f"- {waiter.node}" for waiter in self._slots.waiters)
         return (
-            f"**{len(self._slots.holders)} of {self._slots.limit} slots** of pool "
+            f"**{len(self._slots.holders)} of {self._slots.limit()} slots** of pool "
             f"`{self._slots.pool}` are held.\n\n"
             f"Holders\n{holders or '- none'}\n\nWaiting\n{waiters or '- none'}"
         )

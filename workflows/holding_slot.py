@@ -7,9 +7,10 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
+from gpu_runbooks.activities.model.slot import EnsureBudget, PoolRules, SlotRequest
 from gpu_runbooks.activities.names import budget_id
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.ladder import HoldSlot, next_step
 from gpu_runbooks.workflows.options import TEMPORAL
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.recording import enter
@@ -22,7 +23,7 @@ ASK_AGAIN = timedelta(minutes=5)
 
 async def hold_slot(incident: Incident) -> None:
     """Ask the pool's budget and wait for a while. The next step asks again: either side may be away."""
-    enter(incident, Phase.WAITING_FOR_SLOT)
+    enter(incident, Phase.STOPPED if incident.stopped else Phase.WAITING_FOR_SLOT)
     pool, request = incident.plan.pool, slot_request(incident)
     incident.slot_wanted = True
     try:
@@ -35,7 +36,9 @@ async def hold_slot(incident: Incident) -> None:
             **TEMPORAL,
         )
     await wait_for(
-        lambda: incident.slot_held or incident.outcome is not None, ASK_AGAIN, f"slot of pool {pool}"
+        lambda: not isinstance(next_step(incident, workflow.now()), HoldSlot),
+        ASK_AGAIN,
+        f"slot of pool {pool}",
     )
 
 
@@ -44,6 +47,7 @@ async def return_slot(incident: Incident) -> None:
     if not incident.slot_wanted:
         return
     incident.slot_wanted = incident.slot_held = False
+    incident.stopped = ""
     try:
         await _tell_budget(incident, "return_slot", slot_request(incident))
     except (ApplicationError, FailureError) as error:
@@ -63,5 +67,8 @@ def slot_request(incident: Incident) -> SlotRequest:
         run_id=incident.run_id,
         node=incident.plan.identity.name,
         severity=severity(incident.plan.treatment),
-        limit=incident.plan.budget,
+        since=incident.opened,
+        rules=PoolRules(
+            budget=incident.plan.budget, selector=incident.plan.pool_selector, storm=incident.plan.storm
+        ),
     )

@@ -19,6 +19,13 @@ from gpu_runbooks.workflows.standing import (
 LONGEST_NOTE, KEPT_NOTES = 250, 20
 
 
+class Paused(BaseModel):
+    """A person's word to do nothing for now."""
+
+    operator: str
+    until: datetime
+
+
 class IncidentState(BaseModel):
     """What is known, what was done, and what is asked."""
 
@@ -56,6 +63,24 @@ class IncidentState(BaseModel):
     slot_wanted: bool = False
     """A request is with the budget: a grant counts only then."""
     slot_held: bool = False
+    stopped: str = ""
+    """Why no further act follows although the slot is held: a halt, or a storm. A new grant ends it."""
+    told: list[str] = []
+    """Signatures that the guard of the fleet was told of."""
+    paused: Paused | None = None
+    """A person holds the incident where it is."""
+    skipped: list[RungName] = []
+    """Repairs that a person had left out."""
+    unattributed: list[str] = []
+    """Updates of people whose identity, as the server saw it, is still to be recorded."""
+    opted_out: bool = False
+    """By the last look, the node's owners want nothing done to it."""
+    asked_since: datetime | None = None
+    """Since when the question stands."""
+    paged: bool = False
+    """An alert stands for the question."""
+    watched_until: datetime | None = None
+    """End of the probation after the return."""
     blocked: bool = False
     block_rules: list[str] = []
     """Rules whose reasons the marker is to show."""
@@ -190,3 +215,4 @@ class IncidentState(BaseModel):
     def ask_nothing(self) -> None:
         """Withdraw what a person is asked."""
         self.question, self.asking, self.unanswered = None, None, False
+        self.asked_since = None

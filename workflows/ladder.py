@@ -40,6 +40,20 @@ class HoldSlot:
 
 
 @dataclass(frozen=True)
+class StayPaused:
+    """Do nothing: a person said so."""
+
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watch the node that is back in service for the same fault."""
+
+    until: datetime
+
+
+@dataclass(frozen=True)
 class Block:
     rung: Rung
 
@@ -113,6 +127,8 @@ Step = (
     | Look
     | Reconsider
     | HoldSlot
+    | StayPaused
+    | Watch
     | Block
     | Examine
     | Drain
@@ -127,16 +143,41 @@ Step = (
 )
 
 
+WITH_SLOT = (Examine, Drain, RestartWorkload, Repair)
+"""Steps that end somebody's work, and the look that has to be fresh for them."""
+
+
 def next_step(incident: Incident, now: datetime) -> Step:
     """The next step of an incident.
 
     Escalates only on proof: a repair that took effect is validated before anything stronger is tried, and
     one that did not, or whose validation failed, leads to the next rung. When the ladder has no rung left,
-    a person is asked; the block and the slot stay.
+    a person is asked; the block and the slot stay. Whatever disrupts needs a slot that no halt and no storm
+    stops; finishing, validating and returning never need one.
     """
-    ended = _ended(incident)
+    step = _decide(incident, now)
+    if incident.paused is not None and now < incident.paused.until and not isinstance(step, Close):
+        return StayPaused(incident.paused.until)
+    if _needs_slot(incident, step) and not (incident.slot_held and not incident.stopped):
+        return HoldSlot()
+    return step
+
+
+def _needs_slot(incident: Incident, step: Step) -> bool:
+    """Whether a step needs permission. A block that was ours is put back without."""
+    if isinstance(step, Block):
+        first = not incident.attempts(RungName.BLOCK)
+        return first and incident.runbook is not Runbook.RETURN and not incident.plan.budget.block_waiting
+    return isinstance(step, WITH_SLOT)
+
+
+def _decide(incident: Incident, now: datetime) -> Step:
+    """What would be next, were nobody to be asked for permission."""
+    ended = _ended(incident, now)
     if ended is not None:
         return ended
+    if incident.returned and incident.watched_until is not None and not incident.due(now):
+        return Watch(min([incident.watched_until, *(each.until for each in incident.pending)]))
     first = _decide_first(incident, now)
     if first is not None:
         return first
@@ -171,14 +212,21 @@ def _decide_first(incident: Incident, now: datetime) -> Step | None:
     notice = _notice(incident)
     if notice is not None and incident.question is None:
         return _approval(incident, notice) or NotifyOwner(notice)
-    if notice is None and not incident.slot_held and incident.runbook is not Runbook.RETURN:
-        return HoldSlot()
+    if notice is None and _begins_with_slot(incident):
+        return HoldSlot()  # before the look: what it shows is to be as fresh as can be
     if incident.question is not None:
         return AskOperator(incident.question, incident.asking)
     return Look() if unseen and (not incident.begun or incident.validated) else None
 
 
-def _ended(incident: Incident) -> Close | None:
+def _begins_with_slot(incident: Incident) -> bool:
+    """Whether the first thing that would be done needs permission."""
+    first = not incident.attempts(RungName.BLOCK) and not incident.blocked
+    free = incident.plan.budget.block_waiting and not restarts_workload(incident.plan.treatment)
+    return first and not free and not incident.slot_held and incident.runbook is not Runbook.RETURN
+
+
+def _ended(incident: Incident, now: datetime) -> Close | None:
     """The end of the incident, once there is nothing left to do."""
     treatment = incident.plan.treatment
     if incident.outcome is not None:
@@ -186,7 +234,7 @@ def _ended(incident: Incident) -> Close | None:
     over = not incident.pending and _notice(incident) is None
     if not incident.begun and severity(treatment) == 0 and over:
         return _told(incident)
-    if incident.returned:
+    if incident.returned and not (incident.watched_until and now < incident.watched_until):
         replaced = incident.target.provider_id != incident.plan.identity.provider_id
         return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
     if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
@@ -344,6 +392,8 @@ def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None
     floors += [incident.begin_at] if incident.begin_at and not by_person else []
     for name in REPAIRS[max(map(REPAIRS.index, floors), default=0) :]:
         rung = rungs.get(name)
+        if name in incident.skipped:
+            continue
         if rung is not None and incident.attempts(name) < rung.attempts + incident.granted.get(name, 0):
             return rung
     return None

@@ -11,6 +11,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.model.drain import DrainProgress, OverrideMethod
     from gpu_runbooks.activities.model.fault import ConditionCleared, Repeated
     from gpu_runbooks.activities.model.plan import FaultReport, RungName
+    from gpu_runbooks.activities.model.slot import Stop
     from gpu_runbooks.workflows import audit
     from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.opening import AutomaticStart, ContinuedStart, read_start
@@ -206,7 +207,19 @@ class IncidentMessages:
         if incident is None or grant is None:
             return
         if incident.slot_wanted and grant.run_id == incident.run_id:
-            incident.slot_held, incident.looked = True, False  # it may have waited for hours
+            incident.slot_held, incident.stopped = True, ""
+            incident.looked = False  # it may have waited for hours
+
+    @workflow.signal(description="A halt or a storm: nothing more is done until the slot is granted anew")
+    def disruption_stopped(self, raw: Any = None, *_: Any) -> None:
+        incident = self._incident
+        try:
+            stop = Stop.model_validate(raw)
+        except ValidationError:
+            return  # a signal cannot be refused, and an error would stop the incident for ever
+        if incident is not None and stop.run_id == incident.run_id and incident.slot_held:
+            incident.stopped = stop.why
+            show(incident)
 
     @workflow.signal(description="How far the drain is, and which pods stand in its way")
     def drain_progress(self, raw: Any = None, *_: Any) -> None:

@@ -40,6 +40,12 @@ class Phase(StrEnum):
     REPLACING = "replacing"
     VALIDATING = "validating"
     RETURNING = "returning"
+    PROBATION = "probation"
+    """Back in service, without block and slot, and watched for the same fault."""
+    PAUSED = "paused"
+    """By a person."""
+    STOPPED = "stopped"
+    """By a halt or a storm, with its slot."""
     NEEDS_OPERATOR = "needs-operator"
     CLOSED = "closed"
 

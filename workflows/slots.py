@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gpu_runbooks.activities.model.slot import SlotRequest
+from gpu_runbooks.activities.model.slot import PoolRules, SlotRequest
 
 LONGEST_ID = 1000
 """Bytes of a workflow id that Temporal takes."""
@@ -30,8 +30,8 @@ class Slots(BaseModel):
 
     cluster: str
     pool: str
-    limit: int
-    """Slots of the pool: nodes that may be disrupted at once."""
+    rules: PoolRules | None = None
+    """By the policy of the latest request; unknown for a budget that nobody asked yet."""
     complete: bool = False
     """The holders are known. False for a budget that begins: another one may have given slots before it."""
     holders: list[SlotRequest] = []
@@ -40,8 +40,8 @@ class Slots(BaseModel):
     def request(self, request: SlotRequest) -> None:
         """Queue a request. One of a holder or a waiter changes nothing, however often it is sent."""
         if not any(_same(request, known) for known in [*self.holders, *self.waiters]):
-            self.waiters.append(request)
-            self.limit = request.limit
+            self.waiters.append(request.model_copy(update={"rules": None}))
+        self.rules = request.rules or self.rules
 
     def take_over(self, holders: Iterable[SlotRequest]) -> list[SlotRequest]:
         """Begin with the slots that an earlier budget gave away; returns the holders that ask again."""
@@ -58,11 +58,15 @@ class Slots(BaseModel):
 
     def grant(self) -> list[SlotRequest]:
         """Move waiters into free slots, most severe first, then oldest; returns those that moved."""
-        free = max(0, self.limit - len(self.holders))
+        free = max(0, self.limit() - len(self.holders))
         granted = sorted(self.waiters, key=lambda waiter: -waiter.severity)[:free]
         self.holders += granted
         self.waiters = [waiter for waiter in self.waiters if waiter not in granted]
         return granted
+
+    def limit(self) -> int:
+        """Slots of the pool."""
+        return self.rules.budget.limit(0) if self.rules else 0
 
     def holds(self, request: SlotRequest) -> bool:
         """Whether this incident has a slot."""

@@ -14,7 +14,7 @@ from gpu_runbooks.workflows.blocking import block, came_back, clear, still_there
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
-from gpu_runbooks.workflows.holding_slot import hold_slot
+from gpu_runbooks.workflows.holding_slot import hold_slot, return_slot
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.notifying import notify_owner
 from gpu_runbooks.workflows.phases import Outcome, Phase
@@ -85,6 +85,28 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
         )
 
     await wait_for(news, wait, f"wait for {wait}")
+
+
+async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
+    """Wait for the person who paused it, or for the end of their pause."""
+    enter(incident, Phase.PAUSED)
+    paused = incident.paused
+    await wait_for(
+        lambda: incident.paused is not paused or incident.outcome is not None,
+        step.until - workflow.now(),
+        "paused by a person",
+    )
+
+
+async def watch(incident: Incident, step: ladder.Watch) -> None:
+    """Watch the node that is back, without its slot: a fault that joins goes on where the ladder stood."""
+    enter(incident, Phase.PROBATION)
+    await return_slot(incident)
+    await wait_for(
+        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder.Watch),
+        step.until - workflow.now(),
+        "probation after the return",
+    )
 
 
 async def look_again(incident: Incident, _: ladder.Look) -> None:
@@ -175,6 +197,7 @@ async def return_node(incident: Incident) -> None:
         return
     # A fault that came while we unblocked has taken that back, or is to be waited for.
     incident.returned = all((incident.validated, not incident.pending))
+    incident.watched_until = workflow.now() + incident.plan.probation if incident.returned else None
     proof = f"removed {', '.join(undone.removed) or 'nothing'}"
     if undone.kept:
         proof += f"; kept {', '.join(undone.kept)}"
@@ -217,6 +240,8 @@ STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
     ladder.Tolerate: tolerate,
     ladder.Look: look_again,
     ladder.Reconsider: lambda incident, _: reconsider(incident),
+    ladder.StayPaused: stay_paused,
+    ladder.Watch: watch,
     ladder.HoldSlot: lambda incident, _: hold_slot(incident),
     ladder.Block: lambda incident, _: block(incident),
     ladder.Examine: examine,

@@ -2,11 +2,16 @@
 
 from datetime import time, timedelta
 from enum import StrEnum
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
 
 from gpu_runbooks.activities.model.drain import DrainPolicy
 from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import RepairPolicy
+from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.activities.model.wire import Wire
 
 
@@ -35,6 +40,10 @@ class Rung(Wire):
     """For one attempt, its wait for proof included."""
     approval: bool = False
     """A person is asked before each attempt."""
+    approval_lasts: timedelta = timedelta(hours=1)
+    """An approval that was not used by then is asked for again."""
+    approval_by_other: bool = False
+    """Whoever asked for the incident cannot approve it."""
     observe: bool = False
     """It is decided and recorded, and not done: a person is told what would have followed."""
 
@@ -61,6 +70,14 @@ class MaintenanceWindow(Wire):
     """At most a day."""
     timezone: str = "UTC"
     """IANA name."""
+
+
+class ChangeFreeze(Wire):
+    """A time in which a pool may not be disrupted."""
+
+    begins: AwareDatetime
+    ends: AwareDatetime
+    why: str
 
 
 class ExpectedHardware(Wire):
@@ -93,8 +110,15 @@ class Plan(Wire):
     pool: str
     pool_selector: dict[str, str]
     """Node labels that select the pool."""
-    budget: int
-    """Nodes of the pool that may be disrupted at once."""
+    budget: PoolBudget
+    """How much of the pool may be disrupted at once."""
+    storm: StormRule = StormRule()
+    traits: dict[str, str] = Field(default={})
+    """What the node may have in common with others: driver, zone, rack."""
+    freezes: tuple[ChangeFreeze, ...] = ()
+    """When nothing of the pool may be disrupted, windows or not."""
+    probation: timedelta = timedelta(0)
+    """How long a node is watched after its return: the same fault goes on where the ladder stood."""
     owners: str = ""
     """Who answers for the pool, for the audit."""
     windows: tuple[MaintenanceWindow, ...] = ()
@@ -108,6 +132,10 @@ class Plan(Wire):
     """False in mode `observe`: everything is decided and recorded, nothing is touched."""
     operator_reminder: timedelta
     """Interval at which an incident that waits for a person reminds."""
+    operator_deadline: timedelta = timedelta(hours=24)
+    """How long a question may stand without an answer."""
+    after_deadline: Literal["page", "abort", "escalate"] = "page"
+    """Then: page as critical and go on asking; end, with the block kept; or do the next repair."""
     policy_digest: str
 
 

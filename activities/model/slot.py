@@ -1,8 +1,37 @@
-"""Slots of a disruption budget."""
+"""Slots of a disruption budget, and what a pool shows of itself."""
+
+from datetime import datetime
+from typing import Annotated
 
 from pydantic import Field
 
+from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.wire import Wire
+
+
+class PoolBudget(Wire):
+    """How many nodes of a pool may be disrupted at once: a count, or a share of its own nodes."""
+
+    max_unavailable: Annotated[int, Field(ge=1)] | None = None
+    percent: Annotated[int, Field(ge=1, le=100)] | None = None
+    """Of the pool's own nodes, rounded down; used where no count is given."""
+    block_waiting: bool = False
+    """An incident that waits for a slot blocks its node at once: no new work lands on it."""
+
+    def limit(self, nodes: int) -> int:
+        """Nodes that may be unavailable at once in a pool of so many."""
+        if self.max_unavailable is not None:
+            return self.max_unavailable
+        return nodes * (self.percent or 0) // 100
+
+
+class PoolRules(Wire):
+    """What policy says of a pool. Travels with each request: the budget keeps the latest."""
+
+    budget: PoolBudget
+    selector: dict[str, str]
+    """Node labels, all of which a node of the pool carries."""
+    storm: StormRule = StormRule()
 
 
 class SlotRequest(Wire):
@@ -13,8 +42,18 @@ class SlotRequest(Wire):
     """First run id, stable over continue-as-new."""
     node: str
     severity: int = 0
-    limit: int = Field(default=1, ge=1)
-    """Slots of the pool, by the policy that the incident was opened with."""
+    since: datetime | None = None
+    """When the incident began: the older one is served first."""
+    rules: PoolRules | None = None
+    """Sent with a request; what the budget keeps of its holders and waiters lacks it."""
+
+
+class Stop(Wire):
+    """Signal `disruption_stopped` to an incident that has a slot: no further act until it is granted anew."""
+
+    run_id: str
+    """First run id of the incident that it is for."""
+    why: str
 
 
 class EnsureBudget(Wire):
@@ -42,3 +81,35 @@ class FindClosedIncidents(Wire):
 
 class ClosedIncidents(Wire):
     closed: tuple[SlotRequest, ...] = ()
+
+
+class ObservePool(Wire):
+    """Ask what a pool shows of itself right now."""
+
+    pool: str
+    selector: dict[str, str]
+    asked: tuple[str, ...] = ()
+    """Nodes of holders: which of them are not there any more?"""
+
+
+class UnavailableNode(Wire):
+    """A node of the pool that does no work, whoever is the reason."""
+
+    name: str
+    ready: bool
+    cordoned: bool
+    ours: bool
+    """It carries our marker."""
+
+
+class PoolSeen(Wire):
+    """A pool as the API server shows it at one moment."""
+
+    nodes: int
+    """All nodes of the pool, unavailable ones included."""
+    unavailable: tuple[UnavailableNode, ...] = ()
+    """Not Ready, cordoned, tainted by us, or on their way out; the first 300 by name."""
+    unlisted: int = 0
+    """Further unavailable nodes, which had no room in the list."""
+    absent: tuple[str, ...] = ()
+    """Of the nodes that were asked for, those that do not exist."""

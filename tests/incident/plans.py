@@ -14,6 +14,7 @@ from gpu_runbooks.activities.model.plan import (
     Treatment,
 )
 from gpu_runbooks.activities.model.repair import RepairPolicy, RepeatPolicy
+from gpu_runbooks.activities.model.slot import PoolBudget
 
 FORGETFUL = RepeatPolicy(window=timedelta(0))
 """Tests share a server and their hardware: no incident counts for another, but where a test is about that."""
@@ -84,7 +85,7 @@ def plan(ladder: str = "reset", **changes) -> Plan:
         "identity": identity(),
         "pool": "p5",
         "pool_selector": {"pool": "p5"},
-        "budget": 1,
+        "budget": PoolBudget(max_unavailable=1),
         "treatment": treatment,
         "expected": ExpectedHardware(instance_type="p5.48xlarge", gpus=8, efa_interfaces=32, nvlink=True),
         "test_pod": TestPodTemplate(namespace="gpu-runbooks", image="load:1", command=("load",)),

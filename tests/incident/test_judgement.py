@@ -6,7 +6,7 @@ from incident.plans import identity
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.activities.model.plan import ExpectedHardware
-from gpu_runbooks.activities.model.slot import SlotRequest
+from gpu_runbooks.activities.model.slot import PoolBudget, PoolRules, SlotRequest
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.slots import Slots, read_request
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node, untestable
@@ -119,7 +119,8 @@ def test_a_type_without_efa_needs_no_efa_key():
 
 
 def ask(node: str, run: str = "r1", severity: int = 2, limit: int = 2) -> SlotRequest:
-    return SlotRequest(incident=f"node/test/{node}", run_id=run, node=node, severity=severity, limit=limit)
+    rules = PoolRules(budget=PoolBudget(max_unavailable=limit), selector={"pool": "p5"})
+    return SlotRequest(incident=f"node/test/{node}", run_id=run, node=node, severity=severity, rules=rules)
 
 
 def nodes(requests: list[SlotRequest]) -> list[str]:
@@ -127,7 +128,7 @@ def nodes(requests: list[SlotRequest]) -> list[str]:
 
 
 def test_slots_are_granted_by_severity_then_age_and_never_beyond_the_limit():
-    slots = Slots(cluster="test", pool="p5", limit=2)
+    slots = Slots(cluster="test", pool="p5")
     for request in (ask("a"), ask("b"), ask("c"), ask("d", severity=4)):
         slots.request(request)
     assert nodes(slots.grant()) == ["d", "a"]
@@ -138,7 +139,7 @@ def test_slots_are_granted_by_severity_then_age_and_never_beyond_the_limit():
 
 
 def test_asking_twice_gives_one_slot_and_returning_twice_frees_one():
-    slots = Slots(cluster="test", pool="p5", limit=2)
+    slots = Slots(cluster="test", pool="p5")
     for request in (ask("a"), ask("a"), ask("b"), ask("c")):
         slots.request(request)
     assert nodes(slots.grant()) == ["a", "b"]
@@ -151,7 +152,7 @@ def test_asking_twice_gives_one_slot_and_returning_twice_frees_one():
 
 
 def test_a_withdrawn_request_is_not_granted_later():
-    slots = Slots(cluster="test", pool="p5", limit=1)
+    slots = Slots(cluster="test", pool="p5")
     slots.request(ask("a", limit=1))
     slots.grant()
     slots.request(ask("b", limit=1))
@@ -161,7 +162,7 @@ def test_a_withdrawn_request_is_not_granted_later():
 
 
 def test_an_older_run_of_the_same_node_does_not_return_the_slot_of_the_newer():
-    slots = Slots(cluster="test", pool="p5", limit=1)
+    slots = Slots(cluster="test", pool="p5")
     slots.request(ask("a", run="new"))
     slots.grant()
     slots.give_up(ask("a", run="old"))
@@ -169,7 +170,7 @@ def test_an_older_run_of_the_same_node_does_not_return_the_slot_of_the_newer():
 
 
 def test_the_newest_policy_gives_the_limit():
-    slots = Slots(cluster="test", pool="p5", limit=1)
+    slots = Slots(cluster="test", pool="p5")
     slots.request(ask("a", limit=3))
     slots.request(ask("b", limit=3))
     assert nodes(slots.grant()) == ["a", "b"]
@@ -183,11 +184,10 @@ def test_the_newest_policy_gives_the_limit():
         [1, 2],
         {"incident": 1},
         {"incident": "", "run_id": "x", "node": "y"},
-        {"incident": "budget/test/p5", "run_id": "x", "node": "y", "limit": 0},
+        {"incident": "budget/test/p5", "run_id": "x", "node": "y"},
         {"incident": "someone/elses/workflow", "run_id": "x", "node": "y"},
         {"incident": "node/test/" + "n" * 1200, "run_id": "x", "node": "y"},
         {"incident": "node/test/n1", "run_id": "", "node": "n1"},
-        {"incident": "node/test/n1", "run_id": "r", "node": "n1", "limit": -1},
     ],
 )
 def test_a_signal_that_is_no_request_is_none(raw):

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHistory, Wor
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from gpu_runbooks.activities.model.slot import FindHolders
+from gpu_runbooks.activities.model.slot import FindHolders, PoolBudget
 from gpu_runbooks.activities.names import (
     CLOUD_QUEUE,
     CLUSTER_QUEUE,
@@ -124,7 +124,7 @@ async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter(work
     async with dev_server("limit.historyCount.suggestContinueAsNew=10") as client:
         node = world("a", pause={"drain": asyncio.Event()})
         async with workers(client, node):
-            first = await start(client, "a", budget=1)
+            first = await start(client, "a", budget=PoolBudget(max_unavailable=1))
             budget = client.get_workflow_handle(budget_id("test", "pool-a"))
             await until(lambda: "drain" in node.calls)
             for count in range(30):
@@ -184,11 +184,11 @@ async def test_a_budget_that_begins_anew_knows_the_slots_that_the_one_before_it_
     """A terminated budget must not let a second node of the pool be disrupted."""
     node = world("first", pause={"drain": asyncio.Event()})
     async with workers(server, node):
-        one = await start(server, "first", pool="shared", budget=1)
+        one = await start(server, "first", pool="shared", budget=PoolBudget(max_unavailable=1))
         await until(lambda: "drain" in node.calls)
         budget = server.get_workflow_handle(budget_id("test", "shared"))
         await budget.terminate("a slip")
-        other = await start(server, "second", pool="shared", budget=1)
+        other = await start(server, "second", pool="shared", budget=PoolBudget(max_unavailable=1))
         async with asyncio.timeout(60):
             while True:
                 state = await budget.query("state")

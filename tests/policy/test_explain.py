@@ -142,7 +142,6 @@ def slots(held, waiting=()):
     return Slots(
         cluster="test",
         pool="p5",
-        limit=3,
         complete=True,
         holders=[request(number) for number in range(held)],
         waiters=[request(10 + number, severity) for number, severity in enumerate(waiting)],

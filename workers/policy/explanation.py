@@ -218,14 +218,15 @@ def _slot(made: Plan, slots: Slots | None, cluster: str) -> tuple[Verdict, list[
     if {*rungs} == {RungName.NOTIFY_OWNER}:
         return Verdict.BEGINS, []
     if slots is None:
-        budget = f"The budget of pool {made.pool} (at most {made.budget})"
+        budget = f"The budget of pool {made.pool} (at most {made.budget.max_unavailable})"
         if not cluster:
             return Verdict.BEGINS, [f"{budget} could not be asked."]
         none = f"has no budget workflow in cluster {cluster} yet, so that all slots are free"
         return Verdict.BEGINS, [f"{budget} {none}."]
     used, ahead = len(slots.holders), sum(each.severity >= severity(treatment) for each in slots.waiters)
-    state = f"{used} of {made.budget} slots of pool {made.pool} are used, {len(slots.waiters)} incidents wait"
-    if used + ahead < made.budget:
+    most = made.budget.max_unavailable or 0
+    state = f"{used} of {most} slots of pool {made.pool} are used, {len(slots.waiters)} incidents wait"
+    if used + ahead < most:
         return Verdict.BEGINS, [f"{state}: a slot is free."]
     place = f"would queue behind {ahead}, the most severe first" if ahead else "would be the next to get one"
     if rungs[0] is RungName.NOTIFY_OWNER:

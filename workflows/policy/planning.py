@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
+from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.built_in import Answer
 from gpu_runbooks.workflows.policy.ladders import leaves_node
@@ -45,7 +46,7 @@ def plan(
         identity=identity,
         pool=pool.name,
         pool_selector=pool.selector,
-        budget=pool.budget.max_unavailable,
+        budget=PoolBudget(max_unavailable=pool.budget.max_unavailable),
         owners=pool.owners,
         windows=tuple(window.wire() for window in pool.windows),
         treatment=treatment,

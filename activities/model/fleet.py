@@ -1,0 +1,90 @@
+"""What the guard of a fleet is told and tells: faults of all nodes, storms, brakes and halts."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gpu_runbooks.activities.model.wire import Wire
+
+
+class StormRule(Wire):
+    """When to stop believing the alarms, by policy."""
+
+    nodes: Annotated[int, Field(ge=2)] = 10
+    """So many nodes with one signature within `within` are a storm."""
+    within: timedelta = timedelta(minutes=10)
+    unhealthy_percent: Annotated[int, Field(ge=1, le=100)] = 30
+    """More than this share of a pool unhealthy is a storm of that pool, from `unhealthy_nodes` on."""
+    unhealthy_nodes: Annotated[int, Field(ge=2)] = 3
+    """So few unhealthy nodes never brake a small pool."""
+    cool_down: timedelta = timedelta(minutes=15)
+    """Quiet time after the last fault of a storm, before the first node is taken up again."""
+    pace: timedelta = timedelta(minutes=2)
+    """Between one node and the next, once the first one came back."""
+
+
+class FaultSeen(Wire):
+    """Signal `fault_seen` of the guard: an incident tells each signature of its node once."""
+
+    incident: str
+    run_id: str
+    node: str
+    pool: str
+    signature: str
+    """Source, code and reason: the same for the same kind of fault on any node."""
+    traits: dict[str, str] = Field(default={})
+    """What nodes may have in common: driver, detector, zone, rack, job."""
+    rule: StormRule = StormRule()
+
+
+class AlertsTruncated(Wire):
+    """Signal `alerts_truncated` of the guard: so many alerts were not delivered, of nodes nobody knows."""
+
+    count: Annotated[int, Field(ge=1)]
+    signature: str
+    delivery: str
+    """Digest of the delivery: the same one again counts once."""
+    rule: StormRule = StormRule()
+
+
+class PoolUnhealthy(Wire):
+    """Signal `pool_unhealthy` of the guard: a budget saw more of its pool unhealthy than policy allows."""
+
+    pool: str
+    unhealthy: int
+    nodes: int
+    rule: StormRule = StormRule()
+
+
+class BudgetOpened(Wire):
+    """Signal `budget_opened` of the guard: this pool's budget wants to be told of brakes."""
+
+    pool: str
+
+
+class CaughtUp(Wire):
+    """Signal `caught_up` of the guard: after a storm, nobody waits in this pool any more."""
+
+    pool: str
+    storm: str
+
+
+class Halt(Wire):
+    """Break-glass: no new disruption, with who, why and an expiry."""
+
+    operator: str
+    reason: str
+    since: datetime
+    until: datetime
+
+
+class Brake(Wire):
+    """Signal `brake` of a budget, from the guard: what all grants of the pool have to mind."""
+
+    mode: Literal["off", "stop", "pace"] = "off"
+    """`stop` grants nothing. `pace` grants one, and after it came back one in `every`."""
+    why: str = ""
+    storm: str = ""
+    """Id of the storm that it is for; empty for a halt everywhere."""
+    every: timedelta = timedelta(0)
