@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from temporalio import activity
 
 from gpu_runbooks.activities.model.drain import DrainPods, DrainResult
+from gpu_runbooks.activities.model.fleet import EnsureGuard
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.node import (
     BlockNode,
@@ -208,6 +209,11 @@ class TemporalActivities(ABC):
     @abstractmethod
     async def ensure_budget(self, request: EnsureBudget) -> None:
         """Signal-with-start the budget of a pool with a slot request."""
+
+    @activity.defn
+    @abstractmethod
+    async def ensure_guard(self, request: EnsureGuard) -> None:
+        """Signal-with-start the guard of the fleet with what it is to know."""
 
     @activity.defn
     @abstractmethod

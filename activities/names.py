@@ -73,6 +73,11 @@ def budget_id(cluster: str, pool: str) -> str:
     return f"budget/{cluster}/{pool}"
 
 
+def fleet_id(cluster: str) -> str:
+    """Workflow id of the guard of a cluster."""
+    return f"fleet/{cluster}"
+
+
 def digest(*parts: str) -> str:
     """Twenty hex digits that stand for these parts in names and label values, which are short."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]

@@ -10,6 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.contracts import TemporalActivities
 from gpu_runbooks.activities.history.ledger import recall_hardware
+from gpu_runbooks.activities.model.fleet import EnsureGuard
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import (
     ClosedIncidents,
@@ -19,7 +20,7 @@ from gpu_runbooks.activities.model.slot import (
     Holders,
     SlotRequest,
 )
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, fleet_id
 
 RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
 
@@ -28,6 +29,13 @@ WITH_SLOT = tuple(runbook for runbook in names.RUNBOOKS if runbook != "ReturnNod
 
 WITHOUT_SLOT = frozenset({"open", "tolerating", "notifying", "waiting-for-slot", "closed"})
 """Phases of an incident in which it holds no slot."""
+
+
+GUARD_DETAILS = (
+    "Counts the faults of all nodes. Many nodes with one signature in a short time are a **storm**: the "
+    "detector or the driver is suspected, not the nodes, and no pool disrupts a node until it is over. Halts "
+    "everywhere, which people order by the update `halt`, stand here as well."
+)
 
 
 class Temporal(TemporalActivities):
@@ -48,6 +56,20 @@ class Temporal(TemporalActivities):
             start_signal="request_slot",
             start_signal_args=[request.request],
             static_summary=f"disruption budget of pool {request.pool} in {request.cluster}",
+        )
+
+    @activity.defn
+    async def ensure_guard(self, request: EnsureGuard) -> None:
+        await self._client.start_workflow(
+            "FleetGuard",
+            {"cluster": request.cluster},
+            id=fleet_id(request.cluster),
+            task_queue=REMEDIATION_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+            start_signal=request.signal,
+            start_signal_args=[request.argument],
+            static_summary=f"storm brake and halts of cluster {request.cluster}",
+            static_details=GUARD_DETAILS,
         )
 
     @activity.defn

@@ -56,6 +56,7 @@ async def run(_settings: Settings, stop: asyncio.Event) -> None:
                 task_queue=TEMPORAL_QUEUE,
                 activities=[
                     temporal.ensure_budget,
+                    temporal.ensure_guard,
                     temporal.find_holders,
                     temporal.find_closed_incidents,
                     temporal.recall_hardware,

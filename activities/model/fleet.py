@@ -70,6 +70,15 @@ class CaughtUp(Wire):
     storm: str
 
 
+class EnsureGuard(Wire):
+    """Start the guard of a cluster where it does not run, and hand it this signal."""
+
+    cluster: str
+    signal: Literal["fault_seen", "alerts_truncated", "pool_unhealthy", "budget_opened", "caught_up"]
+    argument: FaultSeen | AlertsTruncated | PoolUnhealthy | CaughtUp | BudgetOpened
+    """The most specific first: with a field less, a `CaughtUp` reads as a `BudgetOpened`."""
+
+
 class Halt(Wire):
     """Break-glass: no new disruption, with who, why and an expiry."""
 

@@ -108,6 +108,7 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
                 task_queue=TEMPORAL_QUEUE,
                 activities=[
                     temporal.ensure_budget,
+                    temporal.ensure_guard,
                     temporal.find_holders,
                     temporal.find_closed_incidents,
                     temporal.recall_hardware,
