@@ -40,6 +40,7 @@ from gpu_runbooks.activities.model.node_task import (
     TestPodResult,
 )
 from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
+from gpu_runbooks.activities.model.page import Page, Paged
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -65,6 +66,8 @@ from gpu_runbooks.activities.nodes.removal import remove_node
 from gpu_runbooks.activities.nodes.replacement import claim_replacement
 from gpu_runbooks.activities.nodes.test_pod import run_test_pod
 from gpu_runbooks.activities.notices.notification import notify_owner
+from gpu_runbooks.activities.paging.alertmanagers import Alertmanagers
+from gpu_runbooks.activities.paging.paging import page
 
 VERIFY_ATTEMPTS = 3
 """Attempts at a write that does not stand, each of twenty tries, before a person is asked."""
@@ -138,8 +141,10 @@ class Cluster(ClusterActivities):
         own_pod_uid: str = "",
         own_node: str = "",
         evidence: Evidence | None = None,
+        alertmanagers: Alertmanagers | None = None,
     ) -> None:
         self._evidence = evidence or Evidence()
+        self._alertmanagers = alertmanagers or Alertmanagers()
         self._kubernetes = kubernetes
         self._plan = plan
         self._namespace = namespace
@@ -175,6 +180,11 @@ class Cluster(ClusterActivities):
     async def notify_owner(self, request: NotifyOwner) -> OwnerNotified:
         async with _refusals_translated(), beating():
             return await notify_owner(self._kubernetes, request)
+
+    @activity.defn
+    async def page(self, request: Page) -> Paged:
+        async with beating():
+            return await page(self._kubernetes, self._alertmanagers, request)
 
     @activity.defn
     async def drain_pods(self, request: DrainPods) -> DrainResult:

@@ -30,6 +30,7 @@ from gpu_runbooks.activities.model.node_task import (
     TestPodResult,
 )
 from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
+from gpu_runbooks.activities.model.page import Page, Paged
 from gpu_runbooks.activities.model.plan import Plan, PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -94,6 +95,11 @@ class ClusterActivities(ABC):
     @abstractmethod
     async def notify_owner(self, request: NotifyOwner) -> OwnerNotified:
         """Write the Event of an application's fault to its pods and their owners. Already written is done."""
+
+    @activity.defn
+    @abstractmethod
+    async def page(self, request: Page) -> Paged:
+        """Raise an alert, repeat it or take it back, with an Event on the Node. Nobody reached is no error."""
 
     @activity.defn
     @abstractmethod

@@ -6,6 +6,7 @@ from gpu_runbooks.activities.cluster import Cluster
 from gpu_runbooks.activities.evidence.evidence import Evidence
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from gpu_runbooks.activities.names import CLUSTER_QUEUE
+from gpu_runbooks.activities.paging.alertmanagers import Alertmanagers
 from gpu_runbooks.workers.hardware.retention import warn_of_short_retention
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
 from gpu_runbooks.workers.settings import Settings
@@ -19,7 +20,10 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
     """
     policy_file = PolicyFile(settings)
     evidence = Evidence.at(settings.evidence)
-    async with Kubernetes.connect() as kubernetes:
+    async with (
+        Kubernetes.connect() as kubernetes,
+        Alertmanagers.connect(settings.alertmanager) as alertmanagers,
+    ):
         cluster = Cluster(
             kubernetes,
             policy_file.plan,
@@ -27,6 +31,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             own_pod_uid=settings.pod_uid,
             own_node=settings.node_name,
             evidence=evidence,
+            alertmanagers=alertmanagers,
         )
         client = await connect()
         await warn_of_short_retention(client, policy_file.policy)
@@ -40,6 +45,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.block_node,
                 cluster.unblock_node,
                 cluster.notify_owner,
+                cluster.page,
                 cluster.drain_pods,
                 cluster.examine_node,
                 cluster.pause_gpu_services,

@@ -35,6 +35,10 @@ class Settings(BaseSettings):
     """Where the cluster-worker keeps what is too long for the history: `file:///folder` or
     `s3://bucket/prefix`. Empty keeps the digests only."""
 
+    alertmanager: str = ""
+    """Address of the site's Alertmanager, replicas separated by commas (cluster-worker only): who waits for a
+    person raises an alert there. Empty: there is the Event on the Node only."""
+
     reboot_command: str = ""
     """The site's own command that reboots a machine (cloud-worker only), for pools whose policy says
     `reboot: command`. It is split as a shell would and run without one."""

@@ -43,6 +43,7 @@ from gpu_runbooks.activities.model.node_task import (
     TestPodResult,
 )
 from gpu_runbooks.activities.model.notify import NotifyOwner, OwnerNotified
+from gpu_runbooks.activities.model.page import Page, Paged
 from gpu_runbooks.activities.model.plan import PlanIncident
 from gpu_runbooks.activities.model.repair import (
     AwaitNodeClaim,
@@ -90,6 +91,9 @@ class World(ClusterActivities, CloudActivities):
         self.ladder = "reset"
         self.plan_changes: dict[str, Any] = {}
         self.notices: list[NotifyOwner] = []
+        self.pages: list[Page] = []
+        self.page_problem = ""
+        """Why nobody is reached by a page."""
         self.owners: tuple[str, ...] = ("Job team-blue/train", "Pod team-blue/train-0")
         """Objects that get the Event of a notice."""
         self.drains: list[str] = []
@@ -159,6 +163,7 @@ class World(ClusterActivities, CloudActivities):
             "inspect",
             "remove_node",
             "await_successor",
+            "page",
         }
         return [call for call in self.calls if call not in looking]
 
@@ -221,6 +226,14 @@ class World(ClusterActivities, CloudActivities):
         await self._called("unblock")
         self.marker = None
         return UnblockResult(removed=("taint", "cordon", "marker"), kept=())
+
+    @activity.defn
+    async def page(self, request: Page):
+        await self._called("page")
+        self.pages.append(request)
+        if self.page_problem:
+            return Paged(problem=self.page_problem)
+        return Paged(reached=("alertmanager", "event") if not request.over else ("alertmanager",))
 
     @activity.defn
     async def notify_owner(self, request: NotifyOwner):
@@ -447,6 +460,7 @@ class World(ClusterActivities, CloudActivities):
             self.block_node,
             self.unblock_node,
             self.notify_owner,
+            self.page,
             self.drain_pods,
             self.examine_node,
             self.pause_gpu_services,
@@ -474,6 +488,16 @@ class World(ClusterActivities, CloudActivities):
 
 
 LOOKING = frozenset(
-    {"observe", "plan", "delete_task", "measure", "examine", "inspect", "remove_node", "await_successor"}
+    {
+        "observe",
+        "plan",
+        "delete_task",
+        "measure",
+        "examine",
+        "inspect",
+        "remove_node",
+        "await_successor",
+        "page",
+    }
 )
 """Calls that do nothing to a node that is there."""
