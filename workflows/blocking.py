@@ -204,6 +204,7 @@ async def present(incident: Incident, act: str) -> bool:
 
 async def _look(incident: Incident, question: str) -> NodeObservation:
     asked, incident.looked = incident.standing(), True  # a fault that joins meanwhile wants another look
+    incident.look_due = False
     try:
         seen: NodeObservation = await workflow.execute_activity_method(
             ClusterActivities.observe_node,

@@ -56,6 +56,8 @@ class IncidentState(BaseModel):
     """Conditions among those that were reported that the last look still saw bad."""
     looked: bool = False
     """The node was looked at since the last fault, and since the slot was granted."""
+    look_due: bool = False
+    """The sweep saw that the node is gone, or another machine."""
     approved: dict[RungName, int] = {}
     """Attempts at a rung up to which a person approved."""
     asking: RungName | None = None
@@ -198,6 +200,11 @@ class IncidentState(BaseModel):
         """Decide the end; the ladder closes the incident at its next step."""
         self.outcome, self.reason = outcome, reason
         self.ask_nothing()
+
+    @property
+    def looks_again(self) -> bool:
+        """The sweep wants the node looked at. Who sent its machine away looks for it without being asked."""
+        return self.look_due and not self.gone and not self.terminating
 
     @property
     def begun(self) -> bool:

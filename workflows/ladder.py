@@ -156,6 +156,8 @@ def next_step(incident: Incident, now: datetime) -> Step:
     stops; finishing, validating and returning never need one.
     """
     step = _decide(incident, now)
+    if incident.looks_again and not isinstance(step, Close):
+        return Look()
     if incident.paused is not None and now < incident.paused.until and not isinstance(step, Close):
         return StayPaused(incident.paused.until)
     if _needs_slot(incident, step) and not (incident.slot_held and not incident.stopped):

@@ -243,6 +243,11 @@ class IncidentMessages:
             incident.hear(cleared, workflow.now())
             show(incident)
 
+    @workflow.signal(description="The sweep saw that the node is gone or another machine: look at it again")
+    def look_again(self, *_: Any) -> None:
+        if self._incident is not None:
+            self._incident.look_due = True
+
     @workflow.signal(description="How often faults of this incident came again, told rarely")
     def repeated(self, raw: Any = None, *_: Any) -> None:
         incident = self._incident

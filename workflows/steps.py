@@ -81,7 +81,10 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
 
     def news() -> bool:
         return (
-            incident.outcome is not None or incident.faults[-1] is not latest or incident.cleared is not over
+            incident.outcome is not None
+            or incident.looks_again
+            or incident.faults[-1] is not latest
+            or incident.cleared is not over
         )
 
     await wait_for(news, wait, f"wait for {wait}")
@@ -92,7 +95,7 @@ async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
     enter(incident, Phase.PAUSED)
     paused = incident.paused
     await wait_for(
-        lambda: incident.paused is not paused or incident.outcome is not None,
+        lambda: incident.paused is not paused or incident.outcome is not None or incident.looks_again,
         step.until - workflow.now(),
         "paused by a person",
     )
@@ -219,7 +222,12 @@ async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
         patience, then = min((patience, then), (counts, "a tolerated fault counts"))
 
     def news() -> bool:
-        return incident.question is None or incident.outcome is not None or incident.pending is not tolerated
+        return (
+            incident.question is None
+            or incident.outcome is not None
+            or incident.looks_again
+            or incident.pending is not tolerated
+        )
 
     answered = await wait_for(news, patience, then)
     if incident.due(workflow.now()):

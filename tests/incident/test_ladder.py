@@ -8,6 +8,7 @@ from incident.plans import T0, fault, identity, report
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.acts import Act, DrainScope, Examined
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.incident_state import Paused
 from gpu_runbooks.workflows.ladder import (
     AskOperator,
     Block,
@@ -15,6 +16,7 @@ from gpu_runbooks.workflows.ladder import (
     Drain,
     Examine,
     HoldSlot,
+    Look,
     Repair,
     Return,
     Tolerate,
@@ -251,3 +253,20 @@ def test_a_second_validation_where_policy_gives_two_attempts():
     treatment = subject.plan.treatment.model_copy(update={"rungs": rungs})
     subject.plan = subject.plan.model_copy(update={"treatment": treatment})
     assert isinstance(next_step(subject, LATER), Validate)
+
+
+@pytest.mark.parametrize(
+    ("state", "looks"),
+    [
+        ({}, True),
+        ({"question": "what now?"}, True),
+        ({"slot_held": False}, True),
+        ({"paused": Paused(operator="ana", until=LATER + timedelta(hours=1))}, True),
+        ({"gone": True}, False),
+        ({"terminating": True}, False),
+        ({"outcome": Outcome.ABORTED}, False),
+    ],
+)
+def test_a_node_that_the_sweep_missed_is_looked_at_first(state, looks):
+    subject = acted("reset", ("block", True), look_due=True, **state)
+    assert isinstance(next_step(subject, LATER), Look) is looks
