@@ -57,10 +57,12 @@ from gpu_runbooks.activities.model.repair import (
     ResumedGpuServices,
     ResumeGpuServices,
 )
+from gpu_runbooks.activities.model.slot import ObservePool, PoolSeen
 from gpu_runbooks.activities.nodes.block import block, unblock
 from gpu_runbooks.activities.nodes.node import NODES, identity_of, observe
 from gpu_runbooks.activities.nodes.node_tasks import delete_node_task, run_node_task
 from gpu_runbooks.activities.nodes.own_node import hand_over, refuse_own_node
+from gpu_runbooks.activities.nodes.pool import observe_pool
 from gpu_runbooks.activities.nodes.reboot_proof import await_reboot
 from gpu_runbooks.activities.nodes.removal import remove_node
 from gpu_runbooks.activities.nodes.replacement import claim_replacement
@@ -164,6 +166,11 @@ class Cluster(ClusterActivities):
         async with _refusals_translated(), beating():
             node = await self._kubernetes.find(f"{NODES}/{request.name}")
             return observe(node, request.incident, request.run_id, request.conditions)
+
+    @activity.defn
+    async def observe_pool(self, request: ObservePool) -> PoolSeen:
+        async with _refusals_translated(), beating():
+            return await observe_pool(self._kubernetes, request)
 
     @activity.defn
     async def block_node(self, request: BlockNode) -> BlockResult:

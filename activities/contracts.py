@@ -65,6 +65,8 @@ from gpu_runbooks.activities.model.slot import (
     FindClosedIncidents,
     FindHolders,
     Holders,
+    ObservePool,
+    PoolSeen,
 )
 
 
@@ -80,6 +82,11 @@ class ClusterActivities(ABC):
     @abstractmethod
     async def observe_node(self, request: ObserveNode) -> NodeObservation:
         """Read the Node: identity, readiness, our block, allocatable devices."""
+
+    @activity.defn
+    @abstractmethod
+    async def observe_pool(self, request: ObservePool) -> PoolSeen:
+        """Count the nodes of a pool, and list those that do no work, whoever is the reason."""
 
     @activity.defn
     @abstractmethod

@@ -42,6 +42,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             activities=[
                 cluster.plan_incident,
                 cluster.observe_node,
+                cluster.observe_pool,
                 cluster.block_node,
                 cluster.unblock_node,
                 cluster.notify_owner,

@@ -171,6 +171,22 @@ class Kubernetes:
                 0, "Unreachable", f"GET {path}: not all pages in {LIST_TIMEOUT:g} s"
             ) from error
 
+    async def scan(
+        self, path: str, keep: Callable[[Object], Kept], *, label_selector: str = "", page_size: int
+    ) -> Listing[Kept]:
+        """List a collection of thousands as of now, and keep of each object what `keep` makes of it.
+
+        At most `page_size` whole objects are in memory at a time. Raises as `list_objects`.
+        """
+        query = {**_selectors(label_selector, ""), "limit": str(page_size)}
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT):
+                return await self._all_pages(path, query, keep)
+        except TimeoutError as error:
+            raise KubernetesError(
+                0, "Unreachable", f"GET {path}: not all pages in {LIST_TIMEOUT:g} s"
+            ) from error
+
     async def _all_pages(
         self, path: str, selectors: Mapping[str, str], keep: Callable[[Object], Kept]
     ) -> Listing[Kept]:

@@ -89,7 +89,8 @@ class ObservePool(Wire):
     pool: str
     selector: dict[str, str]
     asked: tuple[str, ...] = ()
-    """Nodes of holders: which of them are not there any more?"""
+    """Nodes that the asker counts by itself: they are in no list of unavailable ones, but of those that are
+    not there."""
 
 
 class UnavailableNode(Wire):
@@ -98,8 +99,13 @@ class UnavailableNode(Wire):
     name: str
     ready: bool
     cordoned: bool
+    """By anybody: a cordon, Karpenter's taint of a node that it takes away, or a deletion under way."""
     ours: bool
-    """It carries our marker."""
+    """It carries our marker, or our taint."""
+    incident: str = ""
+    """Workflow id in our marker, where that is another one than the node's own."""
+    run_id: str = ""
+    """First run id in that marker."""
 
 
 class PoolSeen(Wire):
@@ -108,8 +114,11 @@ class PoolSeen(Wire):
     nodes: int
     """All nodes of the pool, unavailable ones included."""
     unavailable: tuple[UnavailableNode, ...] = ()
-    """Not Ready, cordoned, tainted by us, or on their way out; the first 300 by name."""
+    """Not Ready, cordoned, tainted by us, or on their way out, without those that were asked for; by name, as
+    many as fit into a payload."""
     unlisted: int = 0
     """Further unavailable nodes, which had no room in the list."""
+    unlisted_not_ready: int = 0
+    """Those of them that are not Ready."""
     absent: tuple[str, ...] = ()
-    """Of the nodes that were asked for, those that do not exist."""
+    """Of the nodes that were asked for, those that are not in the pool."""

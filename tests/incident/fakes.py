@@ -72,6 +72,7 @@ from gpu_runbooks.activities.model.repair import (
     SuccessorComing,
     SuccessorLaunched,
 )
+from gpu_runbooks.activities.model.slot import ObservePool, PoolSeen
 
 EVIDENCE = EvidenceReference(digest="sha256:abc", location="file:///evidence/drain.json", size=10)
 NOT_KEPT = EvidenceReference(digest="sha256:abc", location="", size=10, problem="the bucket is away")
@@ -136,6 +137,9 @@ class World(ClusterActivities, CloudActivities):
         """Status by type, as the node shows it."""
         self.ladder_of: dict[str, str] = {}
         """Ladder that policy gives, by the code of the fault."""
+        self.pool = PoolSeen(nodes=1000)
+        self.looks = 0
+        """How often somebody looked at the pool."""
         self.on_call: Callable[[str], None] = lambda _: None
         for name, value in script.items():
             setattr(self, name, list(value) if isinstance(value, list) else value)
@@ -191,6 +195,11 @@ class World(ClusterActivities, CloudActivities):
                 kind: status for kind, status in self.conditions.items() if kind in request.conditions
             },
         )
+
+    @activity.defn
+    async def observe_pool(self, request: ObservePool):  # noqa: ARG002
+        self.looks += 1
+        return self.pool
 
     @activity.defn
     async def block_node(self, request: BlockNode):
@@ -457,6 +466,7 @@ class World(ClusterActivities, CloudActivities):
         return [
             self.plan_incident,
             self.observe_node,
+            self.observe_pool,
             self.block_node,
             self.unblock_node,
             self.notify_owner,
