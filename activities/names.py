@@ -13,6 +13,9 @@ BLOCK_ANNOTATION = f"{PREFIX}/block"
 PAUSED_SERVICES_ANNOTATION = f"{PREFIX}/paused-gpu-services"
 """On a Node whose GPU services we stopped: JSON of `gpu_service_labels.PauseMarker`."""
 
+OPT_OUT_LABEL = f"{PREFIX}/opt-out"
+"""On a Node, by its owners: `true` has every incident leave it alone."""
+
 REPLACES_ANNOTATION = f"{PREFIX}/replaces"
 """On the Node of a replacement: the incident that claimed it, set by compare-and-swap."""
 

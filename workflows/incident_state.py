@@ -26,6 +26,25 @@ class Paused(BaseModel):
     until: datetime
 
 
+class Spoken(BaseModel):
+    """A word of a person, to be found in the history with the identity that the server saw."""
+
+    run_id: str
+    update: str = ""
+    """Id of the update; empty for the start of the run."""
+    operator: str
+    what: str
+    approves: RungName | None = None
+
+
+class Requester(BaseModel):
+    """Who asked for what an approval is to be given for."""
+
+    operator: str
+    identity: str = ""
+    """As the server saw it; empty where nobody could say."""
+
+
 class IncidentState(BaseModel):
     """What is known, what was done, and what is asked."""
 
@@ -60,6 +79,8 @@ class IncidentState(BaseModel):
     """The sweep saw that the node is gone, or another machine."""
     approved: dict[RungName, int] = {}
     """Attempts at a rung up to which a person approved."""
+    approved_until: dict[RungName, datetime] = {}
+    """When an approval that was not used ends."""
     asking: RungName | None = None
     """The rung that a person is asked to approve."""
     slot_wanted: bool = False
@@ -73,8 +94,14 @@ class IncidentState(BaseModel):
     """A person holds the incident where it is."""
     skipped: list[RungName] = []
     """Repairs that a person had left out."""
-    unattributed: list[str] = []
-    """Updates of people whose identity, as the server saw it, is still to be recorded."""
+    unattributed: list[Spoken] = []
+    """Words of people whose identity, as the server saw it, is still to be recorded."""
+    requesters: list[Requester] = []
+    """Who started the incident by hand, or ordered a repair: an approval by another one is none of theirs."""
+    vouched: str = ""
+    """A person's word for the node, in place of a validation."""
+    removes_block: bool = False
+    """The block goes with the end of the incident, validated or not."""
     opted_out: bool = False
     """By the last look, the node's owners want nothing done to it."""
     asked_since: datetime | None = None
@@ -174,6 +201,8 @@ class IncidentState(BaseModel):
     returned: bool = False
     question: str | None = None
     """Why a person is needed."""
+    answered: int = 0
+    """Questions that were answered or withdrawn: the next one is told from them."""
     unanswered: bool = False
     """The question is that something had no answer: it is asked again, person or not."""
     blockers: list[PodBlocker] = []
@@ -195,6 +224,7 @@ class IncidentState(BaseModel):
         self.validated = False
         self.validations = 0
         self.returned = False
+        self.vouched = ""
 
     def end(self, outcome: Outcome, reason: str) -> None:
         """Decide the end; the ladder closes the incident at its next step."""
@@ -221,5 +251,6 @@ class IncidentState(BaseModel):
 
     def ask_nothing(self) -> None:
         """Withdraw what a person is asked."""
+        self.answered += self.question is not None
         self.question, self.asking, self.unanswered = None, None, False
         self.asked_since = None

@@ -1,17 +1,18 @@
 """The decision: what an incident does next. Pure: state and clock in, one step out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import Rung, RungName
+from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ledger import cap_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
 from gpu_runbooks.workflows.standing import conditions_in
-from gpu_runbooks.workflows.windows import next_open
+from gpu_runbooks.workflows.windows import next_permitted
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """How long a machine whose Node went away in its reboot has to register again."""
@@ -22,6 +23,8 @@ class Tolerate:
     """Wait: the fault may clear by itself, or another incident still owns the node."""
 
     until: datetime
+    why: str = field(default="", compare=False)
+    """What is waited for, where the notes are to say it."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +146,11 @@ Step = (
 )
 
 
+OWNERS_WORD = f"the node's owners want nothing done to it, by its label {OPT_OUT_LABEL}"
+
+OPTED_OUT = f"{OWNERS_WORD}: take the label off and answer retry, or answer return_anyway or abort"
+"""Question of an incident that was under way when the label came."""
+
 WITH_SLOT = (Examine, Drain, RestartWorkload, Repair)
 """Steps that end somebody's work, and the look that has to be fresh for them."""
 
@@ -158,11 +166,19 @@ def next_step(incident: Incident, now: datetime) -> Step:
     step = _decide(incident, now)
     if incident.looks_again and not isinstance(step, Close):
         return Look()
-    if incident.paused is not None and now < incident.paused.until and not isinstance(step, Close):
+    if incident.paused is not None and now < incident.paused.until and not _puts_back(incident, step):
         return StayPaused(incident.paused.until)
+    if incident.opted_out and not incident.gone and isinstance(step, WITH_SLOT):
+        return AskOperator(OPTED_OUT)
     if _needs_slot(incident, step) and not (incident.slot_held and not incident.stopped):
         return HoldSlot()
     return step
+
+
+def _puts_back(incident: Incident, step: Step) -> bool:
+    """Whether a step goes on in a pause: the end, and what of ours stood, or was stopped by us, before it."""
+    again = isinstance(step, Block) and incident.attempts(RungName.BLOCK) > 0
+    return again or isinstance(step, Close | ResumeServices)
 
 
 def _needs_slot(incident: Incident, step: Step) -> bool:
@@ -191,7 +207,10 @@ def _decide(incident: Incident, now: datetime) -> Step:
         return ResumeServices()
     if not incident.gone and (not incident.blocked or incident.marker_due):
         return Block(rungs[RungName.BLOCK])
-    if severity(treatment) == BLOCKS and RungName.DRAIN in rungs and incident.drained is not DrainScope.NODE:
+    if incident.vouched and not incident.gone:
+        return Return(rungs[RungName.RETURN])
+    left_out = RungName.DRAIN not in rungs or RungName.DRAIN in incident.skipped
+    if severity(treatment) == BLOCKS and not left_out and incident.drained is not DrainScope.NODE:
         return _drain(incident, rungs[RungName.DRAIN], now)
     if incident.validated and incident.pending:
         return Tolerate(min(each.until for each in incident.pending))
@@ -213,7 +232,7 @@ def _decide_first(incident: Incident, now: datetime) -> Step | None:
         return Look() if unseen else Close(Outcome.OBSERVED, _observed(incident))
     notice = _notice(incident)
     if notice is not None and incident.question is None:
-        return _approval(incident, notice) or NotifyOwner(notice)
+        return _approval(incident, notice, now) or NotifyOwner(notice)
     if notice is None and _begins_with_slot(incident):
         return HoldSlot()  # before the look: what it shows is to be as fresh as can be
     if incident.question is not None:
@@ -236,9 +255,12 @@ def _ended(incident: Incident, now: datetime) -> Close | None:
     over = not incident.pending and _notice(incident) is None
     if not incident.begun and severity(treatment) == 0 and over:
         return _told(incident)
+    if incident.opted_out and not incident.begun and incident.runbook is Runbook.REMEDIATE:
+        return Close(Outcome.LEFT_ALONE, f"{OWNERS_WORD}: nothing was done")
     if incident.returned and not (incident.watched_until and now < incident.watched_until):
         replaced = incident.target.provider_id != incident.plan.identity.provider_id
-        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, "validated and back in service")
+        back = incident.vouched or "validated and back in service"
+        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, back)
     if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
         left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
         return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
@@ -304,7 +326,9 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return Repair(repair, incident.attempts(repair.name) + 1)
     if repair.name not in incident.ordered and (question := _question(incident, repair)):
         return AskOperator(question)
-    if repair.name not in incident.ordered and (wanted := _approval(incident, repair)):
+    if (repair.name not in incident.ordered or repair.approval_by_other) and (
+        wanted := _approval(incident, repair, now)
+    ):
         return wanted
     if incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
@@ -327,13 +351,11 @@ def _question(incident: Incident, repair: Rung) -> str:
     return ""
 
 
-def _approval(incident: Incident, rung: Rung) -> AskOperator | None:
+def _approval(incident: Incident, rung: Rung, now: datetime) -> AskOperator | None:
     """The question for a rung that policy wants approved, or only observes; None where nothing is asked."""
-    if not (rung.approval or rung.observe) or incident.approved.get(rung.name, 0) > incident.attempts(
-        rung.name
-    ):
+    if not (rung.approval or rung.observe) or _is_approved(incident, rung.name, now):
         return None
-    if incident.runbook is not Runbook.REMEDIATE:
+    if incident.runbook is not Runbook.REMEDIATE and not rung.approval_by_other:
         return None  # a person runs it
     why = "wants a person's word before" if rung.approval else "only observes"
     return AskOperator(
@@ -342,11 +364,25 @@ def _approval(incident: Incident, rung: Rung) -> AskOperator | None:
     )
 
 
+def _is_approved(incident: Incident, rung: RungName, now: datetime) -> bool:
+    """Whether a person approved the next attempt, not too long ago."""
+    lasts = now < incident.approved_until.get(rung, now + timedelta(seconds=1))
+    return lasts and incident.approved.get(rung, 0) > incident.attempts(rung)
+
+
 def _closed(incident: Incident, now: datetime) -> Tolerate | None:
-    """The wait for the pool's next maintenance window; None where one is open, or a person asked."""
+    """The wait for the pool's next maintenance window, or for the end of a change freeze.
+
+    None where there is nothing to wait for, or a person asked.
+    """
     by_person = incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
-    opens = next_open(incident.plan.windows, now)
-    return Tolerate(opens) if opens > now and not by_person else None
+    plan = incident.plan
+    opens = next_permitted(plan.windows, plan.freezes, now)
+    if opens <= now or by_person:
+        return None
+    frozen = next((each for each in plan.freezes if each.begins <= now < each.ends), None)
+    why = f"change freeze until {frozen.ends:%Y-%m-%d %H:%M} UTC: {frozen.why}" if frozen else ""
+    return Tolerate(opens, why or f"closed until {opens:%Y-%m-%d %H:%M} UTC: the pool's maintenance windows")
 
 
 def _scope(incident: Incident, repair: Rung) -> DrainScope:
@@ -366,21 +402,24 @@ def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
         return Tolerate(min(each.until for each in incident.pending))
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
-    return _approval(incident, rung) or _closed(incident, now) or RestartWorkload(rung)
+    return _approval(incident, rung, now) or _closed(incident, now) or RestartWorkload(rung)
 
 
 def _drain(incident: Incident, rung: Rung, now: datetime, pods: tuple[str, ...] | None = None) -> Step:
     if incident.drains >= rung.attempts:
         return AskOperator(f"the node could not be drained in {incident.drains} attempts")
-    return _approval(incident, rung) or _closed(incident, now) or Drain(rung, pods)
+    return _approval(incident, rung, now) or _closed(incident, now) or Drain(rung, pods)
 
 
 def _nothing_left(incident: Incident) -> str:
     """What was tried, and the last thing that went wrong."""
     tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS)
+    left_out = ", ".join(incident.skipped)
     if not tried:
         begin = incident.begin_at
-        tried = f"milder ones than {begin} did not last on this hardware" if begin else "it has no repair"
+        without = "nothing was tried" if left_out else "it has no repair"
+        tried = f"milder ones than {begin} did not last on this hardware" if begin else without
+    tried += f"; left out by a person: {left_out}" if left_out else ""
     failed = [act for act in incident.acts if not act.proven and act.rung is not RungName.DRAIN]
     last = f"; last {failed[-1].rung}: {failed[-1].proof}" if failed else ""
     return f"ladder {incident.plan.treatment.ladder} has no rung left ({tried}){last}"

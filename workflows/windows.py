@@ -1,10 +1,10 @@
-"""When a pool may be disrupted: the maintenance windows of the policy. Pure."""
+"""When a pool may be disrupted: the maintenance windows and change freezes of the policy. Pure."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from gpu_runbooks.activities.model.plan import MaintenanceWindow
+from gpu_runbooks.activities.model.plan import ChangeFreeze, MaintenanceWindow
 
 A_WEEK = range(-1, 8)
 """Days from today on which a window can begin that is open now, or opens next."""
@@ -19,6 +19,16 @@ def next_open(windows: Sequence[MaintenanceWindow], now: datetime) -> datetime:
     if not windows:
         return now
     return max(now, min(_opens(window, now) for window in windows))
+
+
+def next_permitted(
+    windows: Sequence[MaintenanceWindow], freezes: Sequence[ChangeFreeze], now: datetime
+) -> datetime:
+    """`now` where a window is open and no freeze is on; else the next moment at which both is so."""
+    moment = next_open(windows, now)
+    while frozen := [each.ends for each in freezes if each.begins <= moment < each.ends]:
+        moment = next_open(windows, max(frozen))
+    return moment
 
 
 def _opens(window: MaintenanceWindow, now: datetime) -> datetime:

@@ -54,6 +54,8 @@ class BlockNode(Wire):
     """A person asks, so a block that is held may be taken over."""
     only_adopt: bool = False
     """Take over a block of ours that stands; never block a node that has none."""
+    take_opted_out: bool = False
+    """Also where the owners of the node want nothing done to it: it is to be validated, or is ours already."""
 
 
 class BlockResult(Wire):
@@ -100,5 +102,9 @@ class NodeObservation(Wire):
     efa_interfaces: int | None = None
     karpenter: bool = False
     """Karpenter launched it, so Karpenter replaces it."""
+    opted_out: bool = False
+    """Its owners want nothing done to it: the label `opt-out` is `true`."""
+    given_back_by: str = ""
+    """Who took the cordon of our block away and when, as far as the Node tells; empty where it does not."""
     conditions: dict[str, str] = Field(default={})
     """Status by type, of the conditions that were asked for and are there."""

@@ -119,6 +119,8 @@ class Plan(Wire):
     """When nothing of the pool may be disrupted, windows or not."""
     probation: timedelta = timedelta(0)
     """How long a node is watched after its return: the same fault goes on where the ladder stood."""
+    opted_out: bool = False
+    """The owners of the node want nothing done to it, by its label."""
     owners: str = ""
     """Who answers for the pool, for the audit."""
     windows: tuple[MaintenanceWindow, ...] = ()
