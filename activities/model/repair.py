@@ -28,6 +28,8 @@ class RepeatPolicy(Wire):
     resets: int = 3
     reboots: int = 3
     replacements: int = 2
+    returns: int = 3
+    """Returns to service that the same fault followed: with so many, a person is asked before anything."""
 
 
 class RepairPolicy(Wire):

@@ -18,7 +18,7 @@ from gpu_runbooks.workers.policy.replay import Comparison, Decisions, decide, di
 from gpu_runbooks.workflows.policy.file import load_policy
 
 OTHER = (
-    SMALLEST.replace("mode: enforce", "mode: enforce\noperator_reminder: 1h").replace(
+    SMALLEST.replace("mode: enforce", "mode: enforce\noperator: {reminder: 1h}").replace(
         "max_unavailable: 3}", "max_unavailable: 2}"
     )
     + """\

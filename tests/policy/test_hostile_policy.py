@@ -79,7 +79,8 @@ LONG = ["9999999999d", "99999999999999999999"[:19] + "s", "4000000d", "366d", "3
 @pytest.mark.parametrize(
     ("text", "field"),
     [
-        ("operator_reminder: %s", "operator_reminder"),
+        ("operator: {reminder: %s}", "operator.reminder"),
+        ("probation: %s", "probation"),
         ("intake: {max_age: %s}", "intake.max_age"),
         ("ladders: {notify: [{rung: notify_owner, timeout: %s}]}", "ladders.notify[0].timeout"),
         ("drain: {silent_node: %s}", "drain.silent_node"),
@@ -114,11 +115,11 @@ def test_words_stay_as_they_are_written(written, code):
 
 
 def test_long_and_unprintable_words_are_cut_in_errors():
-    text = f'{SMALLEST}"\\e[31m{"k" * 1000}": 1\noperator_reminder: {"1" * 100_000}\n'
+    text = f'{SMALLEST}"\\e[31m{"k" * 1000}": 1\nprobation: {"1" * 100_000}\n'
     key, reminder = problems(text)
     assert key.startswith("line 8: '\\x1b[31mkkkk")
     assert "\x1b" not in key
-    assert reminder.startswith("line 9: operator_reminder: write a duration with units")
+    assert reminder.startswith("line 9: probation: write a duration with units")
     assert max(map(len, (key, reminder))) < LONGEST_MESSAGE + 200
 
 
@@ -228,7 +229,7 @@ VALUES = st.recursive(
 )
 FIELDS = (
     *("mode", "intake", "pools", "hardware", "ladders", "faults", "drain", "repair", "validation"),
-    "operator_reminder",
+    *("operator", "probation"),
 )
 
 

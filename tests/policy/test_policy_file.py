@@ -12,7 +12,7 @@ from gpu_runbooks.workflows.policy.file import load_policy
 def test_smallest_file():
     policy = load_policy(SMALLEST)
     assert policy.mode == "enforce"
-    assert policy.operator_reminder == timedelta(hours=4)
+    assert policy.operator.reminder == timedelta(hours=4)
     assert policy.ladder_names() == (
         *("block", "drain", "none", "notify", "reboot", "replace", "reset", "restart"),
     )
@@ -130,6 +130,17 @@ def test_digest_follows_the_content_and_not_the_layout():
     digest = load_policy(SMALLEST).digest
     commented = "# reviewed\n" + SMALLEST.replace("{max_unavailable: 3}", "\n    max_unavailable: 3")
     assert load_policy(commented).digest == digest
-    assert load_policy(SMALLEST + "operator_reminder: 240m").digest == digest
+    assert load_policy(SMALLEST + "operator: {reminder: 240m}").digest == digest
     assert load_policy(SMALLEST.replace("3}", "2}")).digest != digest
     assert len(digest) == 16
+
+
+def test_field_of_an_earlier_version_says_where_it_went():
+    (problem,) = problems(SMALLEST + "operator_reminder: 1h")
+    assert problem == "line 8: operator_reminder: has moved: write it as `operator: {reminder: 4h}`"
+
+
+def test_a_pool_may_have_a_probation_of_its_own():
+    policy = load_policy(SMALLEST.replace("max_unavailable: 3}", "max_unavailable: 3}\n  probation: 5m"))
+    assert policy.probation == timedelta(minutes=30)
+    assert policy.probation_of(policy.pools[0]) == timedelta(minutes=5)

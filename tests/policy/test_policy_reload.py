@@ -123,7 +123,7 @@ def emptied(file: Path) -> None:
 
 
 def endless(file: Path) -> None:
-    file.write_text(f"{SMALLEST}operator_reminder: 9999999999d\n")
+    file.write_text(f"{SMALLEST}probation: 9999999999d\n")
 
 
 BAD: list[tuple[Callable[[Path], None], str, str]] = [
@@ -133,7 +133,7 @@ BAD: list[tuple[Callable[[Path], None], str, str]] = [
     (not_text, "not UTF-8: byte 0xff", "errors in line 8: the file"),
     (too_large, "larger than 256 KiB", "errors in line 1: the file"),
     (emptied, "it is empty", "errors in line 1: the file"),
-    (endless, "write a duration of at most 365d", "errors in line 8: operator_reminder"),
+    (endless, "write a duration of at most 365d", "errors in line 8: probation"),
 ]
 
 

@@ -66,8 +66,8 @@ def test_policies_that_can_be_used_are_valid(schema, text):
     ("broken", "path"),
     [
         ("mode: enforced", "$.mode"),
-        ("operator_reminder: 20", "$.operator_reminder"),
-        ("operator_reminder: 1.5h", "$.operator_reminder"),
+        ("operator: {reminder: 20}", "$.operator.reminder"),
+        ("probation: 1.5h", "$.probation"),
         ("operator_remindr: 4h", "$"),
         ("intake: {max_age: 6}", "$.intake.max_age"),
         ("intake: {job_nodes: 1}", "$.intake.job_nodes"),
@@ -130,7 +130,7 @@ def test_every_field_is_described_and_none_is_free():
 
 def test_defaults_are_as_a_person_writes_them():
     schema = policy_schema()
-    assert schema["properties"]["operator_reminder"]["default"] == "4h"
+    assert schema["$defs"]["Operator"]["properties"]["reminder"]["default"] == "4h"
     assert schema["$defs"]["Recurrence"]["properties"]["within"]["default"] == "1d"
     assert schema["$defs"]["Intake"]["properties"]["settle"]["default"] == "3s"
 

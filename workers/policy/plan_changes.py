@@ -10,7 +10,12 @@ from gpu_runbooks.workflows.policy.schema import in_units
 ABOUT_THE_NODE = frozenset({"cluster", "identity", "policy_digest"})
 """Parts of a plan that are no answer of policy."""
 
-AROUND = frozenset({"budget", "owners", "pool_selector", "test_pod", "operator_reminder"})
+AROUND = frozenset(
+    {
+        *("budget", "owners", "pool_selector", "test_pod", "probation"),
+        *("operator_reminder", "operator_deadline", "after_deadline"),
+    }
+)
 """Parts of a plan that are the pool's, whatever the fault: told once, not fault by fault."""
 
 LONGEST_VALUE = 60

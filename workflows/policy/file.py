@@ -11,6 +11,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
+from gpu_runbooks.workflows.policy.asking import MOVED
 from gpu_runbooks.workflows.policy.drain import MOST_ENTRIES, DrainRule, Pods, WorkloadPods
 from gpu_runbooks.workflows.policy.drain_rules import drain_contradictions
 from gpu_runbooks.workflows.policy.fault_rules import fault_contradictions
@@ -132,6 +133,8 @@ def _advice(detail: ErrorDetails) -> str:
     """Say what would be right, where pydantic says only what is wrong."""
     place, kind, found = _place(detail), detail["type"], reprlib.repr(detail["input"])
     if kind == "extra_forbidden":
+        if place[:-1] == () and (moved := MOVED.get(str(place[-1]))):
+            return f"has moved: {moved}"
         known = sorted(_fields(place[:-1]))
         close = get_close_matches(str(place[-1]), known, n=1)
         guess = f"did you mean {close[0]}? " if close else ""

@@ -60,7 +60,10 @@ def plan(
             tolerations=policy.validation.test_pod.tolerations,
         ),
         enforce=policy.enforces(pool),
-        operator_reminder=policy.operator_reminder,
+        probation=policy.probation_of(pool),
+        operator_reminder=policy.operator.reminder,
+        operator_deadline=policy.operator.deadline,
+        after_deadline=policy.operator.then,
         policy_digest=policy.digest,
     )
 

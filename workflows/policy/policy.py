@@ -19,6 +19,7 @@ from gpu_runbooks.activities.model.drain import TEMPORAL
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import ExpectedHardware
 from gpu_runbooks.activities.model.repair import RepairPolicy
+from gpu_runbooks.workflows.policy.asking import Operator
 from gpu_runbooks.workflows.policy.drain import Drain
 from gpu_runbooks.workflows.policy.faults import FaultRule
 from gpu_runbooks.workflows.policy.fields import Duration, InstanceType, Key, Name, Written, wire_size
@@ -74,8 +75,10 @@ class Policy(Written):
     """How machines are repaired, in all pools that say nothing else."""
     validation: Validation
     """How a node is tested before it returns, such as {test_pod: {image: ..., command: [...]}}."""
-    operator_reminder: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(hours=4)
-    """How often an incident that waits for a person reminds."""
+    operator: Operator = Operator()
+    """What an incident does that waits for a person, such as {reminder: 4h, deadline: 24h, then: page}."""
+    probation: Duration = timedelta(minutes=30)
+    """How long a node is watched after its return: the same fault goes on where the ladder stood."""
 
     @model_validator(mode="after")
     def _fits_into_a_plan(self) -> "Policy":
@@ -100,6 +103,10 @@ class Policy(Written):
     def repair_of(self, pool: Pool) -> RepairPolicy:
         """What counts for the repairs of a pool."""
         return pool.repair.over(self.repair.over(RepairPolicy()))
+
+    def probation_of(self, pool: Pool) -> timedelta:
+        """How long nodes of a pool are watched after their return."""
+        return self.probation if pool.probation is None else pool.probation
 
     def enforces(self, pool: Pool) -> bool:
         """Whether anything is done in a pool, or only decided and recorded."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpu_runbooks.workflows.policy.fields import Key, LabelValue, Line, Name, Written
+from gpu_runbooks.workflows.policy.fields import Duration, Key, LabelValue, Line, Name, Written
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.windows import Window
 
@@ -39,5 +39,7 @@ class Pool(Written):
     """Who answers for the pool, such as "team search, #gpu-oncall": the audit shows it."""
     windows: Annotated[tuple[Window, ...], Field(max_length=MOST_WINDOWS)] = ()
     """When nodes of the pool may be disrupted; at any time where none is written."""
+    probation: Duration | None = None
+    """How long nodes of this pool are watched after their return, over that of the file."""
     repair: Repair = Repair()
     """How machines of this pool are repaired, where it differs from the section of the file."""

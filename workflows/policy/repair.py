@@ -26,6 +26,8 @@ class Repeats(Written):
     """Reboots within the window."""
     replacements: Cap = None
     """Replacements within the window."""
+    returns: Cap = None
+    """Returns within the window after which the same fault came back: the next one asks a person at once."""
 
     @field_validator("window")
     @classmethod
