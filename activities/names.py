@@ -81,6 +81,11 @@ def fleet_id(cluster: str) -> str:
     return f"fleet/{cluster}"
 
 
+def sweep_id(cluster: str) -> str:
+    """Id of the Schedule of a cluster's sweep. Temporal adds the time to the workflow ids of its runs."""
+    return f"sweep/{cluster}"
+
+
 def digest(*parts: str) -> str:
     """Twenty hex digits that stand for these parts in names and label values, which are short."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:20]

@@ -10,6 +10,7 @@ from gpu_runbooks.activities.paging.alertmanagers import Alertmanagers
 from gpu_runbooks.workers.hardware.retention import warn_of_short_retention
 from gpu_runbooks.workers.policy.policy_file import PolicyFile
 from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workers.sweeping import cluster_sweep
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 
 
@@ -34,6 +35,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
             alertmanagers=alertmanagers,
         )
         client = await connect()
+        sweep = cluster_sweep(kubernetes, client, policy_file, settings)
         await warn_of_short_retention(client, policy_file.policy)
         working = run_worker(
             client,
@@ -59,6 +61,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 cluster.await_node_claim,
                 cluster.remove_node,
                 cluster.run_test_pod,
+                *sweep.activities(),
             ],
         )
         async with asyncio.TaskGroup() as group:

@@ -3,10 +3,13 @@
 import asyncio
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, TEMPORAL_QUEUE
+from gpu_runbooks.activities.sweep.temporal import TemporalSweep
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workers.sweep_schedule import ensure_schedule
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.fleet_sweep import FleetSweep
 from gpu_runbooks.workflows.job_recovery import JobRecovery
 from gpu_runbooks.workflows.manual_runbooks import (
     DrainNode,
@@ -30,16 +33,18 @@ WORKFLOWS = (
     ReturnNode,
     JobRecovery,
     DisruptionBudget,
+    FleetSweep,
     UnknownRunbook,
 )
 """Everything that queue `remediation` runs."""
 
 
-async def run(_settings: Settings, stop: asyncio.Event) -> None:
-    """Register the search attributes, then work on the queues `remediation` and `temporal`."""
+async def run(settings: Settings, stop: asyncio.Event) -> None:
+    """Register the search attributes and the sweep, then work on the queues `remediation` and `temporal`."""
     client = await connect()
     await register(client)
-    temporal = Temporal(client)
+    await ensure_schedule(client, settings)
+    temporal, sweep = Temporal(client), TemporalSweep(client)
     async with asyncio.TaskGroup() as workers:
         workers.create_task(
             run_worker(
@@ -60,6 +65,7 @@ async def run(_settings: Settings, stop: asyncio.Event) -> None:
                     temporal.find_holders,
                     temporal.find_closed_incidents,
                     temporal.recall_hardware,
+                    *sweep.activities(),
                 ],
             )
         )

@@ -4,11 +4,14 @@ Temporal's own (`TEMPORAL_ADDRESS`, ...), Kubernetes' (`KUBECONFIG`) and AWS's (
 read by their client libraries under their own names; ours start with `GPU_RUNBOOKS_`.
 """
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from gpu_runbooks.workflows.policy.fields import Duration
 
 
 class Settings(BaseSettings):
@@ -38,6 +41,9 @@ class Settings(BaseSettings):
     alertmanager: str = ""
     """Address of the site's Alertmanager, replicas separated by commas (cluster-worker only): who waits for a
     person raises an alert there. Empty: there is the Event on the Node only."""
+
+    sweep_interval: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(minutes=10)
+    """Time between two sweeps of the cluster (controller only), such as `10m`."""
 
     reboot_command: str = ""
     """The site's own command that reboots a machine (cloud-worker only), for pools whose policy says

@@ -77,3 +77,8 @@ def until(deadline: datetime, now: datetime, queue: str = CLUSTER_QUEUE) -> dict
         "heartbeat_timeout": HEARTBEAT,
         "retry_policy": BRIEFLY,
     }
+
+
+SWEEP_CLUSTER: dict[str, Any] = {**CLUSTER, "schedule_to_close_timeout": timedelta(minutes=5)}
+SWEEP_TEMPORAL: dict[str, Any] = {**TEMPORAL, "schedule_to_close_timeout": timedelta(minutes=5)}
+"""A sweep waits for nobody: what has no answer is left to the next one."""

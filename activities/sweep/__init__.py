@@ -1,0 +1,1 @@
+"""What the sweep of a cluster reads and mends."""
