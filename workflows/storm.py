@@ -60,6 +60,8 @@ class Storm(BaseModel):
     """Digests of its nodes, to tell them apart."""
     traits: common_cause.Counts = {}
     cause: str = ""
+    explained: int = 0
+    """Of how many nodes the cause was sought."""
     mode: Literal["stop", "pace"] = "stop"
     paced: datetime | None = None
     """Since when it only paces."""
@@ -83,14 +85,14 @@ class Storm(BaseModel):
         """Take in what was seen: it is not quiet yet."""
         self.first, self.latest = min(self.first, seen.at), max(self.latest, seen.at)
         if seen.pool and seen.pool not in self.pools and len(self.pools) < NAMED:
-            self.pools = [*self.pools, seen.pool]
+            self.pools.append(seen.pool)
         self.hidden += seen.hidden
         if not seen.node or self.knows(seen.node):
             return
         if len(self.known) < MOST_COUNTED:
-            self.known = [*self.known, _mark(seen.node)]
+            self.known.append(_mark(seen.node))
         if len(self.names) < NAMED:
-            self.names = [*self.names, seen.node]
+            self.names.append(seen.node)
         self.nodes += 1
         common_cause.add(self.traits, seen.traits)
 

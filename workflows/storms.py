@@ -25,6 +25,9 @@ from gpu_runbooks.workflows.storm import Sighting, Storm
 MOST_SEEN = 300
 """Sightings that are kept. The signature with the fewest of them makes room."""
 
+MADE_ROOM = 50
+"""How many are forgotten at once: a flood is not to cost a sort each time."""
+
 MOST_NODES = 200
 """Nodes of one signature that are waited for at most, whatever a rule says."""
 
@@ -49,7 +52,8 @@ class Fleet(BaseModel):
     """What the guard knows: faults of the last minutes, storms, halts, and the budgets to tell."""
 
     cluster: str
-    seen: list[Sighting] = []
+    seen: dict[str, list[Sighting]] = {}
+    """By signature, the last one told at the end."""
     deliveries: dict[str, int] = {}
     """Alerts that were cut off each delivery, by its digest: what is sent again counts once."""
     storms: list[Storm] = []
@@ -144,10 +148,12 @@ class Fleet(BaseModel):
 
     def pass_time(self, now: datetime) -> None:
         """Do what is due: end halts, pace storms that were quiet, end those that all caught up with."""
-        self.seen = [seen for seen in self.seen if seen.until > now]
+        fresh = {key: [each for each in seen if each.until > now] for key, seen in self.seen.items()}
+        self.seen = {key: seen for key, seen in fresh.items() if seen}
         self.trusted = {pool: until for pool, until in self.trusted.items() if until > now}
         halted, self.halts = self.halts, [halt for halt in self.halts if halt.until > now]
         for storm in [*self.storms]:
+            self._explain(storm)
             if storm.mode == "stop" and storm.quiet_at() <= now:
                 storm.pace(now)
             if storm.mode != "pace":
@@ -192,26 +198,31 @@ class Fleet(BaseModel):
             storm.stop()
             storm.rule = rule
             storm.add(seen)
-            self._explain(storm)
             return
         alike = [
             known
-            for known in self.seen
-            if known.signature == seen.signature
-            and known.until > seen.at
-            and (not seen.node or known.node != seen.node)
+            for known in self.seen.pop(seen.signature, [])
+            if known.until > seen.at and (not seen.node or known.node != seen.node)
         ]
         alike.append(seen)
-        others = [known for known in self.seen if known.signature != seen.signature]
         if sum(each.hidden or 1 for each in alike) < min(rule.nodes, MOST_NODES):
-            self.seen = _as_many_as_fit([*others, *alike], seen.signature)
+            self._make_room(len(alike))
+            self.seen[seen.signature] = alike
             return
-        self.seen = others
         storm = storm or self._widened(alike) or self._begin(seen.signature, rule, seen.at)
         storm.stop()
         for each in alike:
             storm.add(each)
-        self._explain(storm)
+
+    def _make_room(self, sightings: int) -> None:
+        """Forget the signatures of the fewest nodes, of those the one that was told the longest ago."""
+        total = sightings + sum(map(len, self.seen.values()))
+        if total <= MOST_SEEN:
+            return
+        for key in sorted(self.seen, key=lambda key: len(self.seen[key])):
+            total -= len(self.seen.pop(key))
+            if total <= MOST_SEEN - MADE_ROOM:
+                return
 
     def _begin(self, signature: str, rule: StormRule, now: datetime, pool: str = "") -> Storm:
         """A new storm, or the one of all those that have no place of their own."""
@@ -246,8 +257,17 @@ class Fleet(BaseModel):
         self.past = [*self.past, storm][-KEPT_PAST:]
 
     def _explain(self, storm: Storm) -> None:
-        others = [seen.traits for seen in self.seen if seen.signature != storm.signature and seen.node]
+        """Seek the common cause again where the storm has grown."""
+        if storm.pool or (storm.cause and storm.explained == storm.nodes):
+            return
+        others = [
+            each.traits
+            for key, seen in self.seen.items()
+            for each in seen
+            if key != storm.signature and each.node
+        ]
         storm.cause = common_cause.suspected(storm.traits, storm.nodes, others)
+        storm.explained = storm.nodes
 
     def _behind(self, storm: Storm) -> list[str]:
         """Pools that did not catch up yet."""
@@ -283,17 +303,6 @@ def unpacked(raw: Any) -> Fleet:
 class _Start(BaseModel):
     cluster: str
     packed: str = ""
-
-
-def _as_many_as_fit(seen: list[Sighting], latest: str) -> list[Sighting]:
-    """Without the signature of the fewest nodes, the oldest of those, while there are too many."""
-    while len(seen) > MOST_SEEN:
-        counts: dict[str, int] = {}
-        for each in seen:
-            counts[each.signature] = counts.get(each.signature, 0) + 1
-        least = min((key for key in counts if key != latest), key=lambda key: counts[key])
-        seen = [each for each in seen if each.signature != least]
-    return seen
 
 
 def _short(text: str) -> str:

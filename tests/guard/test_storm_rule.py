@@ -259,6 +259,7 @@ def test_the_cause_is_what_the_nodes_share_and_others_lack():
     for node in range(12):
         job = {"job": "blue/train"} if node else {}
         guard.see(fault(node, driver="570.2", zone="a", rack=f"r{node}", **job), T0)
+    guard.pass_time(T0)
     cause = guard.storms[0].cause
     assert "driver 570.2 (12 of 12)" in cause
     assert "zone" not in cause
@@ -269,22 +270,24 @@ def test_without_others_all_that_is_shared_is_named_and_nothing_is_made_up():
     guard = fleet()
     for node in range(10):
         guard.see(fault(node, detector="npd", driver=f"5{node}"), T0)
+    guard.pass_time(T0)
     assert guard.storms[0].cause == "the same detector npd (10 of 10); nothing is known of other nodes"
     alone = fleet()
     alone.see_truncated(cut_off(38), T0)
+    alone.pass_time(T0)
     assert alone.storms[0].cause == "nothing is known that nearly all of its nodes have in common"
 
 
 def test_whatever_arrives_the_state_stays_small_and_goes_on_in_the_next_run():
     guard = fleet()
-    for number in range(3000):
+    for number in range(800):
         guard.see(fault(f"{number:x}.example.internal", f"alert Made{number % 700}", driver="5"), T0)
         guard.open_budget(f"pool-{number}", T0)
         guard.see_truncated(cut_off(1, delivery=str(number), signature=f"a{number}"), T0)
         guard.see_pool(PoolUnhealthy(pool=f"pool-{number % 400}", unhealthy=9, nodes=9), T0)
     guard.see(fault("x" * 10_000, "y" * 10_000, **{f"k{n}": "v" * 1000 for n in range(100)}), T0)
     guard.see_truncated(cut_off(10**18), T0)
-    assert len(guard.seen) <= storms.MOST_SEEN
+    assert sum(map(len, guard.seen.values())) <= storms.MOST_SEEN
     assert len(guard.storms) <= storms.MOST_STORMS
     assert guard.brake("any").mode == "stop"
     assert len(guard.model_dump_json()) < 256 * 1024
