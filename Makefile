@@ -50,6 +50,14 @@ bench-drain: binaries ## Measure our drain against kubectl's (4 minutes); JSON=F
 bench-intake: binaries ## Measure what the intake reads, replays, watches and takes; JSON=FILE writes the figures as well
 	@python -m testbed bench-intake $(if $(JSON),--json '$(JSON)')
 
+.PHONY: bench-burst
+bench-burst: binaries ## Measure 200 faults within a second on 1,000 nodes, and a full ladder; JSON=FILE as well
+	@python -m testbed bench-burst $(if $(JSON),--json '$(JSON)')
+
+.PHONY: bench-storm
+bench-storm: binaries ## Let a broken detector loose on ours and on Karpenter (10 minutes); JSON=FILE, STEP=SECONDS
+	@python -m testbed bench-storm $(if $(JSON),--json '$(JSON)') $(if $(STEP),--step '$(STEP)')
+
 .PHONY: fuzz
 fuzz: binaries ## Feed a million mutated lines to the kernel log parser, thousands of bodies to the webhook; SEED=N
 	@python -m testbed.fuzz_kernel_log $(if $(SEED),--seed '$(SEED)')

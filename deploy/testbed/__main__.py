@@ -1,12 +1,13 @@
-"""Command line of the testbed: `python -m testbed build | up | demo | bench-drain | bench-intake | down`."""
+"""Command line of the testbed: `python -m testbed build | up | demo | bench-... | down`."""
 
 import argparse
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 from testbed import running
 from testbed.build import BinaryMissingError, BuildFailedError, build_missing
@@ -30,7 +31,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     intake = commands.add_parser(
         "bench-intake", help="measure what the intake reads, replays, watches, takes"
     )
-    for one in (bench, intake):
+    burst = commands.add_parser("bench-burst", help="measure 200 faults at once on 1,000 nodes")
+    storm = commands.add_parser("bench-storm", help="let a broken detector loose on ours and on Karpenter")
+    storm.add_argument(
+        "--step", type=float, default=30.0, metavar="SECONDS", help="between its steps (default: 30)"
+    )
+    for one in (bench, intake, burst, storm):
         one.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file as well")
     commands.add_parser("down", help="stop the testbeds that were left running")
     asked = parser.parse_args(arguments)
@@ -46,6 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _bench_drain(asked.json)
         if asked.command == "bench-intake":
             return _bench_intake(asked.json)
+        if asked.command == "bench-burst":
+            return _bench_burst(asked.json)
+        if asked.command == "bench-storm":
+            return _bench_storm(asked.json, asked.step)
         return _up(asked.nodes) if asked.command == "up" else _down()
     except (
         BinaryMissingError,
@@ -90,6 +100,28 @@ def _bench_intake(output: Path | None) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
     try:
         return bench_intake(output)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _bench_burst(output: Path | None) -> int:
+    # here, so that `build` needs neither boto3 nor Temporal
+    from testbed.bench_burst import bench_burst  # noqa: PLC0415
+
+    return _interruptible(bench_burst(output))
+
+
+def _bench_storm(output: Path | None, step: float) -> int:
+    # here, so that `build` needs neither boto3 nor Temporal
+    from testbed.bench_storm import Plan, bench_storm  # noqa: PLC0415
+
+    return _interruptible(bench_storm(output, Plan(step_seconds=step)))
+
+
+def _interruptible(bench: Coroutine[Any, Any, int]) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background has it ignored
+    try:
+        return asyncio.run(bench)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
 

@@ -41,6 +41,9 @@ STATIC_IDENTITIES = {
 """User and group of each static token. kwok plays every kubelet and Karpenter a cloud besides its own part,
 so they may do what they like."""
 
+LEASE_SECONDS = 40
+"""How long a node's lease holds, as the kubelet has it. It is renewed four times as often."""
+
 TOKEN_SECONDS = 24 * 3600
 """Life of a role's token. Longer than any testbed, since nothing renews it in the kubeconfig file."""
 
@@ -49,16 +52,26 @@ class ControlPlane:
     """A running control plane. `kubeconfig("admin")` may do everything."""
 
     def __init__(
-        self, directory: Path, processes: Processes, *, api_server_flags: Sequence[str] = ()
+        self,
+        directory: Path,
+        processes: Processes,
+        *,
+        api_server_flags: Sequence[str] = (),
+        controller_manager_flags: Sequence[str] = (),
+        lease_seconds: int = LEASE_SECONDS,
     ) -> None:
         self.directory = directory
         self._processes = processes
         self._api_server_flags = api_server_flags
+        self._controller_manager_flags = controller_manager_flags
+        self._lease_seconds = lease_seconds
         self._tokens = {name: secrets.token_urlsafe(24) for name in STATIC_IDENTITIES}
         self._pki = directory / "pki"
         self.authority = self._pki / "apiserver.crt"
         """Certificate that the API server makes for itself."""
         self.url = ""
+        self.roles_through: ApiProxy | None = None
+        """Where set, the kubeconfigs of roles that are made from now on lead through this proxy."""
 
     @classmethod
     @asynccontextmanager
@@ -161,7 +174,10 @@ class ControlPlane:
                 f"/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token",
                 body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},
             )
-        return self._write_kubeconfig(name, answer["status"]["token"])
+        written = self._write_kubeconfig(name, answer["status"]["token"])
+        if self.roles_through is not None:
+            write_redirected(written, to=written, url=self.roles_through.url)
+        return written
 
     # --- start --------------------------------------------------------------------------------------
 
@@ -222,6 +238,7 @@ class ControlPlane:
             f"--service-account-private-key-file={self._pki / 'service-account.key'}",
             f"--root-ca-file={self.authority}",
             "--use-service-account-credentials",
+            *self._controller_manager_flags,
         )
 
     async def _start_controller(self, name: str, *more: str) -> None:
@@ -249,7 +266,7 @@ class ControlPlane:
             str(path_of("kwok")),
             f"--kubeconfig={self.kubeconfig('kwok')}",
             "--manage-all-nodes=true",
-            "--node-lease-duration-seconds=40",
+            f"--node-lease-duration-seconds={self._lease_seconds}",
             *(f"--config={file}" for file in sorted(STAGES.glob("*.yaml"))),
         ]
         # kwok looks for a configuration of its own in its work folder, by default below the home directory

@@ -50,8 +50,10 @@ class Karpenter:
 
     @classmethod
     @asynccontextmanager
-    async def start(cls, plane: ControlPlane) -> AsyncIterator["Karpenter"]:
-        """Install its CRDs and run it, node repair and static capacity switched on, for the context.
+    async def start(
+        cls, plane: ControlPlane, *, node_repair: bool = True, legacy_node_repair: bool = False
+    ) -> AsyncIterator["Karpenter"]:
+        """Install its CRDs and run it, static capacity switched on, for the context.
 
         Raises `PartFailedError` with the end of its log, and `build.BinaryMissingError` where `make binaries`
         is due.
@@ -59,7 +61,7 @@ class Karpenter:
         async with Processes(plane.directory / "logs") as processes, plane.client() as kubernetes:
             karpenter = cls(plane, processes, kubernetes)
             await karpenter._install()
-            await karpenter.launch()
+            await karpenter.launch(node_repair=node_repair, legacy_node_repair=legacy_node_repair)
             try:
                 yield karpenter
             finally:

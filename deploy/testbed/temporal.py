@@ -70,6 +70,8 @@ class Temporal:
                 "server",
                 "start-dev",
                 f"--db-filename={self._directory / 'temporal.db'}",
+                # what is written outlives the server, though not the machine: nobody waits for the disk
+                "--sqlite-pragma=synchronous=off",
                 "--ip=127.0.0.1",
                 f"--port={port}",
                 f"--ui-port={self._ui_port}",
