@@ -8,7 +8,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
 from testbed.bench_burst.actions import Cost, cost_of
-from testbed.bench_burst.burst import BurstFigures, burst
+from testbed.bench_burst.burst import BurstFigures, measure_burst
 from testbed.bench_burst.cluster import ROLES, BurstCluster
 from testbed.bench_burst.plan import Plan, onset
 from testbed.bench_burst.report import LIMITS, Figures, missed, percentile, show
@@ -21,7 +21,7 @@ BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 
 async def test_every_fault_of_a_burst_is_known_and_the_permitted_nodes_are_blocked(tmp_path):
     async with BurstCluster.start(tmp_path, SMALL, Progress()) as cluster:
-        figures = await burst(cluster, SMALL, Progress(), duplicates=True)
+        figures = await measure_burst(cluster, SMALL, Progress(), duplicates=True)
 
     assert (figures.lost, figures.not_blocked, figures.over_budget) == (0, 0, 0)
     assert len(figures.block_seconds) == SMALL.permitted == 4

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from testbed.bench_burst.burst import BurstFigures, burst
+from testbed.bench_burst.burst import BurstFigures, measure_burst
 from testbed.bench_burst.cluster import BurstCluster
 from testbed.bench_burst.full_ladder import full_ladder
 from testbed.bench_burst.plan import Plan
@@ -36,4 +36,4 @@ async def bench_burst(output: Path | None, plan: Plan | None = None) -> int:
 async def _on_new_cluster(plan: Plan, progress: Progress, *, duplicates: bool) -> BurstFigures:
     with run_directory() as directory:
         async with BurstCluster.start(directory, plan, progress) as cluster:
-            return await burst(cluster, plan, progress, duplicates=duplicates)
+            return await measure_burst(cluster, plan, progress, duplicates=duplicates)

@@ -62,7 +62,7 @@ class BurstFigures:
         return max(0, len(self.block_seconds) - self.permitted)
 
 
-async def burst(
+async def measure_burst(
     cluster: BurstCluster, plan: Plan, progress: Progress, *, duplicates: bool = False
 ) -> BurstFigures:
     """Post the faults of the plan, and see what comes of them."""

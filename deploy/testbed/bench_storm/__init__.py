@@ -11,7 +11,7 @@ from rich.console import Console
 from testbed.bench_storm.contenders import CONTENDERS
 from testbed.bench_storm.plan import Plan
 from testbed.bench_storm.report import Figures, missed, show
-from testbed.bench_storm.storm import storm
+from testbed.bench_storm.storm import meet_storm
 from testbed.progress import Progress
 from testbed.run_directory import run_directory
 
@@ -28,7 +28,7 @@ async def bench_storm(output: Path | None, plan: Plan | None = None) -> int:
         directories = [stack.enter_context(run_directory()) for _ in CONTENDERS]
         async with asyncio.TaskGroup() as group:
             met = [
-                group.create_task(storm(contender, directory, plan, progress))
+                group.create_task(meet_storm(contender, directory, plan, progress))
                 for contender, directory in zip(CONTENDERS, directories, strict=True)
             ]
     figures = Figures(plan, tuple(task.result() for task in met), load_before)

@@ -33,15 +33,15 @@ class Outcome:
     """What was not normal after the patience; empty where it recovered by itself."""
 
 
-async def storm(contender: Contender, directory: Path, plan: Plan, progress: Progress) -> Outcome:
+async def meet_storm(contender: Contender, directory: Path, plan: Plan, progress: Progress) -> Outcome:
     """Break the detector, mend it, and wait until the fleet is normal again."""
     async with AsyncExitStack() as stack:
         with progress.step(f"{contender.title}: a fleet of {plan.nodes} nodes with {plan.pods} pods"):
             cluster = await stack.enter_async_context(started(contender, directory, plan))
-        return await _meet(contender, cluster, plan, progress)
+        return await _measure(contender, cluster, plan, progress)
 
 
-async def _meet(contender: Contender, cluster: StormCluster, plan: Plan, progress: Progress) -> Outcome:
+async def _measure(contender: Contender, cluster: StormCluster, plan: Plan, progress: Progress) -> Outcome:
     detector = BrokenDetector(cluster.kubernetes)
     async with Witness.watching(cluster.kubernetes, NAMESPACE, plan) as witness:
         with progress.step(f"{contender.title}: {plan.growth_percent} % to {plan.top_percent} % called bad"):

@@ -123,13 +123,15 @@ class Witness:
         After the patience None, and what is not normal.
         """
         abnormal_at = since
-        while (now := time.monotonic()) - abnormal_at < self._plan.calm_seconds:
-            if self.abnormal():
+        while True:
+            now, left = time.monotonic(), self.abnormal()
+            if left:
                 abnormal_at = now
-            if now - since > self._plan.patience_seconds:
-                return None, self.abnormal()
+            elif now - abnormal_at >= self._plan.calm_seconds:
+                return abnormal_at - since, ""
+            if left and now - since > self._plan.patience_seconds:
+                return None, left
             await asyncio.sleep(LOOK_SECONDS)
-        return abnormal_at - since, ""
 
 
 def _runs(pod: Object) -> bool:
