@@ -18,6 +18,7 @@ with workflow.unsafe.imports_passed_through():
         SweepResult,
         counts,
         first,
+        fitting,
         pages,
         stood,
         table,
@@ -48,22 +49,24 @@ class FleetSweep:
         await sweep.run()
         interval = timedelta(seconds=start.interval_seconds)
         listed = first(sweep.findings)
-        result = SweepResult(
-            nodes=sweep.nodes,
-            incidents=len(sweep.incidents or ()),
-            held=sweep.held,
-            counts=counts(sweep.findings),
-            findings=listed,
-            unlisted=len(sweep.findings) - len(listed),
-            unread=tuple(sweep.unread[:MOST_UNREAD]),
-            stood=stood(
-                sweep.findings,
-                before.stood,
-                workflow.now(),
-                interval,
-                complete=not sweep.unread,
-            ),
-            taken_up_to=sweep.taken_up_to,
+        result = fitting(
+            SweepResult(
+                nodes=sweep.nodes,
+                incidents=len(sweep.incidents or ()),
+                held=sweep.held,
+                counts=counts(sweep.findings),
+                findings=listed,
+                unlisted=len(sweep.findings) - len(listed),
+                unread=tuple(sweep.unread[:MOST_UNREAD]),
+                stood=stood(
+                    sweep.findings,
+                    before.stood,
+                    workflow.now(),
+                    interval,
+                    complete=not sweep.unread,
+                ),
+                taken_up_to=sweep.taken_up_to,
+            )
         )
         workflow.set_current_details(table(result))
         texts = {each.key: each.text for each in sweep.findings}

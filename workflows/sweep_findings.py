@@ -97,8 +97,8 @@ class Found:
     """Name of the node, or of what else it is about."""
     text: str
     mend: Mend | None = None
-    node: str = ""
-    """Node that gets the Event, where a person is called."""
+    on_node: bool = False
+    """The subject is a node: it gets the Event, where a person is called."""
 
 
 Known = Mapping[Run, Standing]
@@ -122,21 +122,21 @@ def of_node(node: SweptNode, cluster: str, known: Known) -> list[Found]:
     runs = runs_of(node, cluster)
     if unknown := [known[run] for run in runs if known[run].state == "unknown"]:
         what = f"{unknown[0].run.id} cannot be asked ({unknown[0].how}): nothing of this node was touched"
-        return [Found(Kind.UNKNOWN, node.name, what, node=node.name)]
+        return [Found(Kind.UNKNOWN, node.name, what, on_node=True)]
     found = [*_block(node, known)]
     if node.pause == "unreadable":
         what = "its annotation gpu-runbooks.dev/paused-gpu-services cannot be read: set the labels by hand"
-        found.append(Found(Kind.UNREADABLE, node.name, what, node=node.name))
+        found.append(Found(Kind.UNREADABLE, node.name, what, on_node=True))
     if any(known[run].state in {"open", "open-later"} for run in runs):
         return found  # what else there is belongs to whoever is at work
     if node.pause in {"ours", "bare"}:
         whose = f"of {node.pause_incident}, which is over" if node.pause_incident else "without an owner"
         text = f"GPU services are paused by a pause {whose}"
-        found.append(Found(Kind.PAUSED_SERVICES, node.name, text, ResumeServices(node), node.name))
+        found.append(Found(Kind.PAUSED_SERVICES, node.name, text, ResumeServices(node), on_node=True))
     if not node.marker and (node.taint or node.replaces):
         left = [*(["our taint"] if node.taint else []), *(["our claim"] if node.replaces else [])]
         text = f"{' and '.join(left)} stand without a marker, and no incident is open"
-        found.append(Found(Kind.LEFTOVERS, node.name, text, ClearLeftovers(node), node.name))
+        found.append(Found(Kind.LEFTOVERS, node.name, text, ClearLeftovers(node), on_node=True))
     # A block that nobody works on is taken over by the incident that opens; one that a person wants stays.
     if not node.marker or any(each.kind is Kind.ORPHAN_BLOCK for each in found):
         found += _unhandled(node)
@@ -147,7 +147,7 @@ def _block(node: SweptNode, known: Known) -> Iterable[Found]:
     """The block of a node whose incident is over. One that a person holds is right."""
     if node.marker == "unreadable":
         what = "its annotation gpu-runbooks.dev/block cannot be read: nobody knows whose block it is"
-        yield Found(Kind.UNREADABLE, node.name, what, node=node.name)
+        yield Found(Kind.UNREADABLE, node.name, what, on_node=True)
     if node.marker != "ours":
         return
     owner = known[Run(id=node.incident, run_id=node.run_id)]
@@ -158,14 +158,14 @@ def _block(node: SweptNode, known: Known) -> Iterable[Found]:
     if owner.how in LEFT_BY_A_PERSON:
         yield Found(Kind.KEPT_BLOCK, node.name, f"{text}: a person wanted the block to stay")
     else:
-        yield Found(Kind.ORPHAN_BLOCK, node.name, f"{text}: nobody works on it", node=node.name)
+        yield Found(Kind.ORPHAN_BLOCK, node.name, f"{text}: nobody works on it", on_node=True)
 
 
 def _unhandled(node: SweptNode) -> Iterable[Found]:
     for bad in node.bad[:1]:  # the incident that it opens hears of the others by the intake
         text = f"condition {bad.type} is {bad.status} since {bad.since:%Y-%m-%d %H:%M} UTC, and no incident"
         mend = TakeUp(node=node.name, uid=node.uid, type=bad.type)
-        yield Found(Kind.UNHANDLED_CONDITION, node.name, text, mend, node.name)
+        yield Found(Kind.UNHANDLED_CONDITION, node.name, text, mend, on_node=True)
 
 
 def of_work(

@@ -16,9 +16,10 @@ ALERT = "GpuRunbookSweepFinding"
 
 MOST_LISTED = 25
 LONGEST_TEXT = 200
-LONGEST_SUBJECT = 80
-MOST_UNREAD = 10
-"""So a result stays under 16 KiB."""
+MOST_UNREAD = 5
+
+LARGEST = 15 * 1024
+"""Characters of a result: a payload has 16 KiB."""
 
 MOST_CALLS = 20
 """Findings with an alert of their own. One more alert stands for all others."""
@@ -53,7 +54,8 @@ class Finding(Wire):
     subject: str
     text: str
     did: Did
-    node: str = ""
+    on_node: bool = False
+    """The subject is a node."""
 
     @property
     def key(self) -> str:
@@ -72,7 +74,7 @@ class Stood(Wire):
     key: str
     kind: Kind
     subject: str
-    node: str = ""
+    on_node: bool = False
     since: datetime
     until: datetime | None = None
     """End of its alert; None before a person was called."""
@@ -104,10 +106,10 @@ def finding(found: Found, did: Did, more: str = "") -> Finding:
     text = f"{found.text}; {more}" if more else found.text
     return Finding(
         kind=found.kind,
-        subject=found.subject[:LONGEST_SUBJECT],
+        subject=found.subject,
         text=text[:LONGEST_TEXT],
         did=did,
-        node=found.node,
+        on_node=found.on_node,
     )
 
 
@@ -141,7 +143,7 @@ def stood(
     stands = tuple(_stands(each, known.get(each.key), now, interval) for each in _combined(calling))
     keys = {each.key for each in stands}
     unseen = () if complete else (each for each in before if each.key not in keys)
-    return (*stands, *(_prolonged(each, now, interval) for each in unseen))[: 2 * MOST_CALLS]
+    return (*stands, *(_prolonged(each, now, interval) for each in unseen))[: MOST_CALLS + 5]
 
 
 def _prolonged(before: Stood, now: datetime, interval: timedelta) -> Stood:
@@ -175,7 +177,7 @@ def _stands(found: Finding, before: Stood | None, now: datetime, interval: timed
         key=found.key,
         kind=found.kind,
         subject=found.subject,
-        node=found.node,
+        on_node=found.on_node,
         since=before.since if before else now,
         until=None
         if before is None and may_pass
@@ -205,8 +207,8 @@ def _page(cluster: str, stands: Stood, text: str, until: datetime, *, over: bool
     return Page(
         alert=ALERT,
         labels={"cluster": cluster, "finding": stands.kind, "subject": stands.subject}
-        | ({"node": stands.node} if stands.node else {}),
-        node=stands.node,
+        | ({"node": stands.subject} if stands.on_node else {}),
+        node=stands.subject if stands.on_node else "",
         summary=f"{stands.kind} {stands.subject}: {text or 'it is over'}",
         advice="" if over else advice(cluster, stands),
         since=stands.since,
@@ -217,7 +219,7 @@ def _page(cluster: str, stands: Stood, text: str, until: datetime, *, over: bool
 
 def advice(cluster: str, stands: Stood) -> str:
     """What to do, with the command to copy."""
-    node = stands.node
+    node = stands.subject
     start = f"temporal workflow start --task-queue remediation --workflow-id node/{cluster}/{node}"
     who = f'{{"node": "{node}", "reason": "WHY", "operator": "YOU"}}'
     match stands.kind:
@@ -231,6 +233,14 @@ def advice(cluster: str, stands: Stood) -> str:
             return f"Find out who wrote it: kubectl get node {node} -o yaml --show-managed-fields"
         case _:
             return f"temporal workflow show --workflow-id sweep/{cluster} and docs/sweep.md say more"
+
+
+def fitting(result: SweepResult) -> SweepResult:
+    """The result with as many findings as a payload has room for."""
+    while len(result.model_dump_json()) > LARGEST and result.findings:
+        shorter = result.findings[:-1]
+        result = result.model_copy(update={"findings": shorter, "unlisted": result.unlisted + 1})
+    return result
 
 
 def table(result: SweepResult) -> str:
