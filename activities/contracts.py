@@ -68,6 +68,7 @@ from gpu_runbooks.activities.model.slot import (
     ObservePool,
     PoolSeen,
 )
+from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 
 
 class ClusterActivities(ABC):
@@ -237,6 +238,11 @@ class TemporalActivities(ABC):
     @abstractmethod
     async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
         """Of these holders, those whose incident has ended: their slots are free."""
+
+    @activity.defn
+    @abstractmethod
+    async def find_speakers(self, request: FindSpeakers) -> Speakers:
+        """Who sent these updates of a run, or started it, as the server saw it."""
 
     @activity.defn
     @abstractmethod

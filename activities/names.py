@@ -1,6 +1,7 @@
 """Every name of ours that other systems see: labels, annotations, taints, conditions, queues."""
 
 import hashlib
+from collections.abc import Mapping
 
 PREFIX = "gpu-runbooks.dev"
 
@@ -59,6 +60,11 @@ RUNBOOKS = (
     "ReturnNode",
 )
 """Workflow types of an incident."""
+
+
+def is_opted_out(labels: Mapping[str, str]) -> bool:
+    """Whether the owners of a node with these labels want nothing done to it."""
+    return labels.get(OPT_OUT_LABEL, "").lower() == "true"
 
 
 def incident_id(cluster: str, node: str) -> str:

@@ -10,6 +10,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.contracts import TemporalActivities
 from gpu_runbooks.activities.history.ledger import recall_hardware
+from gpu_runbooks.activities.history.speakers import find_speakers
 from gpu_runbooks.activities.model.fleet import EnsureGuard
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import (
@@ -20,6 +21,7 @@ from gpu_runbooks.activities.model.slot import (
     Holders,
     SlotRequest,
 )
+from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, fleet_id
 
 RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
@@ -97,6 +99,10 @@ class Temporal(TemporalActivities):
         return ClosedIncidents(
             closed=tuple(holder for holder, over in zip(request.incidents, closed, strict=True) if over)
         )
+
+    @activity.defn
+    async def find_speakers(self, request: FindSpeakers) -> Speakers:
+        return await find_speakers(self._client, request)
 
     @activity.defn
     async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:

@@ -9,6 +9,7 @@ from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.sweep_schedule import ensure_schedule
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
+from gpu_runbooks.workflows.fleet_guard import FleetGuard
 from gpu_runbooks.workflows.fleet_sweep import FleetSweep
 from gpu_runbooks.workflows.job_recovery import JobRecovery
 from gpu_runbooks.workflows.manual_runbooks import (
@@ -33,6 +34,7 @@ WORKFLOWS = (
     ReturnNode,
     JobRecovery,
     DisruptionBudget,
+    FleetGuard,
     FleetSweep,
     UnknownRunbook,
 )
@@ -66,6 +68,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                     temporal.find_closed_incidents,
                     temporal.recall_hardware,
                     *sweep.activities(),
+                    temporal.find_speakers,
                 ],
             )
         )

@@ -10,9 +10,11 @@ from gpu_runbooks.activities.model.plan import Plan, RungName
 from gpu_runbooks.activities.model.seen import Seen, seen_of
 from gpu_runbooks.activities.model.wire import Wire
 from gpu_runbooks.workflows.acts import Act
+from gpu_runbooks.workflows.commands import commands_for
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.ledger import window_in_words
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
-from gpu_runbooks.workflows.severity import REPAIRS
+from gpu_runbooks.workflows.step_token import step_of
 
 
 class Status(BaseModel):
@@ -28,6 +30,12 @@ class Status(BaseModel):
     slot_held: bool
     blocked: bool
     question: str | None
+    step: str
+    """Token of what it does or asks now, for a person's word: one for another step does not count."""
+    run_id: str
+    """Of the incident, for the field `incident` of a person's word."""
+    skipped: list[RungName]
+    paused_until: datetime | None
     blockers: list[PodBlocker]
     blockers_seen: datetime | None
     """As of when these stand in the way."""
@@ -69,6 +77,10 @@ def status(incident: Incident) -> Status:
         slot_held=incident.slot_held,
         blocked=incident.blocked,
         question=incident.question,
+        step=step_of(incident),
+        run_id=incident.run_id,
+        skipped=incident.skipped,
+        paused_until=incident.paused.until if incident.paused else None,
         blockers=incident.blockers,
         blockers_seen=incident.blockers_seen,
         overrides=incident.overrides,
@@ -116,8 +128,17 @@ def origin(fault: Fault, plan: Plan) -> str:
 def live_details(incident: Incident) -> str:
     """The incident so far: what it is doing, each act with its proof, and the notes."""
     lines = [f"## {incident.phase}" + (f": {incident.outcome}" if incident.outcome else ""), ""]
+    if incident.paused and incident.phase is Phase.PAUSED:
+        lines += [f"**Paused** by {incident.paused.operator} until {_time(incident.paused.until)}", ""]
+    if incident.phase is Phase.PROBATION and incident.watched_until is not None:
+        until = _time(incident.watched_until)
+        lines += [f"**In service**, not blocked, and watched until {until}: a fault goes on from here", ""]
     if incident.question:
-        lines += [f"**A person is needed:** {incident.question}", "", *_how_to_answer(incident), ""]
+        lines += [f"**A person is needed:** {incident.question}", ""]
+    if incident.question and incident.asked_since is not None:
+        lines += [f"Asked since {_time(incident.asked_since)}; {_called(incident, incident.asked_since)}", ""]
+    if commands := commands_for(incident):
+        lines += [f"Step `{step_of(incident)}`. What you can say:", "", *commands, ""]
     if incident.reason:
         lines += [incident.reason, ""]
     lines += [origin(incident.faults[0], incident.plan), ""]
@@ -141,6 +162,19 @@ def live_details(incident: Incident) -> str:
     return "\n".join(lines)
 
 
+def _called(incident: Incident, since: datetime) -> str:
+    """Who was called about the question, and what follows without an answer."""
+    policy = incident.plan
+    called = "an alert is raised" if incident.paged else "nobody was called yet, it asks again by itself"
+    if incident.page_problem:
+        called = f"**not everybody could be called**: {_cell(incident.page_problem)}"
+    if incident.overdue:
+        return f"{called}; nobody answered within {window_in_words(policy.operator_deadline)}"
+    return (
+        f"{called}; without an answer by {_time(since + policy.operator_deadline)}: {policy.after_deadline}"
+    )
+
+
 def _blockers(pods: list[PodBlocker]) -> list[str]:
     """Pods that keep the drain from ending, each with its reason."""
     return [
@@ -158,33 +192,6 @@ def _blockers(pods: list[PodBlocker]) -> list[str]:
 
 def _evidence(act: Act) -> str:
     return f" Evidence {_cell(act.evidence)}" if act.evidence else ""
-
-
-def _how_to_answer(incident: Incident) -> list[str]:
-    """The commands of a person, ready to copy."""
-    command = f"temporal workflow update execute --workflow-id {incident.workflow_id}"
-    word = '{"operator": "you", "reason": "why"'
-    repairs = [rung.name for rung in incident.plan.treatment.rungs if rung.name in REPAIRS]
-    return [
-        f"- drain or validate again: `{command} --name retry --input '{word}}}'`",
-        *(_how_to_approve(command, word, incident.asking) if incident.asking else ()),
-        *(_how_to_order(command, word) if incident.blockers else ()),
-        *(
-            f'- once more: `{command} --name escalate_to --input \'{word}, "rung": "{rung}"}}\'`'
-            for rung in repairs
-        ),
-        f"- end it, blocked: `{command} --name abort --input '{word}}}'`",
-    ]
-
-
-def _how_to_approve(command: str, word: str, rung: RungName) -> tuple[str]:
-    return (f'- let it be done: `{command} --name approve --input \'{word}, "rung": "{rung}"}}\'`',)
-
-
-def _how_to_order(command: str, word: str) -> tuple[str]:
-    order = f"""{word}, "method": "evict", "pods": ["namespace/name"]}}"""
-    ways = "`evict` despite an annotation, `delete` despite a budget, or `abandon`"
-    return (f"- pods in the way, {ways}: `{command} --name override_drain --input '{order}'`",)
 
 
 def _place(fault: Fault) -> str:

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from temporalio import workflow
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.errors import (
@@ -12,8 +12,10 @@ from gpu_runbooks.activities.errors import (
     NODE_CHANGED,
     NODE_NOT_FOUND,
     NOT_BLOCKED,
+    OPTED_OUT,
     refusal,
 )
+from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.node import (
     BlockNode,
     BlockResult,
@@ -54,6 +56,10 @@ async def block(incident: Incident) -> None:
             incident.end(Outcome.EXPIRED, in_words(error))
         elif kind == HELD:
             incident.end(Outcome.HELD, said(error))
+        elif kind == OPTED_OUT and incident.runbook is Runbook.REMEDIATE and not _by_person(incident):
+            incident.opted_out = True
+        elif kind == OPTED_OUT:
+            raise refusal(OPTED_OUT, f"{said(error)}; nothing was changed") from None
         elif kind == NOT_BLOCKED:
             raise refusal(NOT_BLOCKED, f"{said(error)}; nothing was changed") from None
         elif kind == BLOCKED_BY_OTHER:
@@ -74,6 +80,10 @@ async def block(incident: Incident) -> None:
     )
     stood = "our block stood already" if blocked.adopted else "taint, marker and cordon read back"
     record(incident, RungName.BLOCK, started, proven=True, proof=f"{stood}; {before}")
+
+
+def _by_person(incident: Incident) -> bool:
+    return incident.faults[0].source is FaultSource.MANUAL
 
 
 async def _mark(incident: Incident) -> None:
@@ -102,6 +112,8 @@ async def _put_block(incident: Incident, *, only_adopt: bool) -> BlockResult:
             hold=incident.runbook is Runbook.DRAIN,
             take_held=by_hand or incident.take_held,
             only_adopt=only_adopt,
+            take_opted_out=incident.runbook in {Runbook.VALIDATE, Runbook.RETURN}
+            or incident.attempts(RungName.BLOCK) > 0,
         ),
         summary=f"taint and cordon {incident.target.name}: {incident.why()}"[:200],
         **CLUSTER,
@@ -116,6 +128,32 @@ async def unblock(incident: Incident) -> UnblockResult:
         summary=f"remove our block from {incident.target.name}, and only ours",
         **CLUSTER,
     )
+
+
+async def remove_block(incident: Incident) -> None:
+    """Remove our block at the end, on a person's word. What does not go is said in the reason of the end."""
+    if not incident.blocked:
+        return
+    if incident.keeps_block:
+        incident.reason += "; the block stood before and stays"
+        return
+    try:
+        undone = await unblock(incident)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        incident.reason += f"; the block could not be removed and may stand: {in_words(error)}"
+        return
+    incident.blocked = False
+    removed = ", ".join(undone.removed) or "nothing of ours was there"
+    incident.reason += f"; the block was removed without a validation ({removed})"
+    if undone.kept:
+        incident.reason += f"; kept {', '.join(undone.kept)}"
+
+
+async def may_act(incident: Incident, act: str) -> bool:
+    """Look at the node before an act that its owners may not want: also whether they opted out."""
+    return await clear(incident, act) and not incident.opted_out
 
 
 async def clear(incident: Incident, act: str) -> bool:
@@ -140,10 +178,13 @@ async def clear(incident: Incident, act: str) -> bool:
             incident.refute_repair()
             incident.target, incident.repaired, incident.drained = identity, now, None
             incident.examined = None
+        case Released() if incident.terminating:
+            return incident.outcome is None  # its owner terminates it: there is nothing to give back
         case Released(reason=reason):
             await unblock(incident)
             incident.blocked = False
             incident.end(Outcome.RELEASED, reason)
+            incident.note(now, reason)
         case _:
             return incident.outcome is None  # an abort may have come while we looked
     return False
@@ -185,7 +226,7 @@ async def still_there(incident: Incident, act: str) -> bool:
         case Rebooted():
             incident.end(Outcome.EXPIRED, "the node was rebooted since: what hung there is over")
         case _:
-            return incident.outcome is None
+            return incident.outcome is None and not incident.opted_out
     return False
 
 
@@ -221,5 +262,6 @@ async def _look(incident: Incident, question: str) -> NodeObservation:
         incident.looked = False
         raise
     if seen.identity is not None and seen.identity.uid == incident.target.uid:
+        incident.opted_out = seen.opted_out
         incident.look_at(asked, seen.conditions, workflow.now())
     return seen

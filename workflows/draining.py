@@ -14,7 +14,7 @@ from gpu_runbooks.activities.model.node_task import NodeTaskKind
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.asking_agent import run_node_task
-from gpu_runbooks.workflows.blocking import clear, still_there
+from gpu_runbooks.workflows.blocking import may_act, still_there
 from gpu_runbooks.workflows.examining import in_words
 from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
 from gpu_runbooks.workflows.incident import Incident
@@ -27,7 +27,7 @@ from gpu_runbooks.workflows.recording import enter, record
 
 async def drain(incident: Incident, step: Drain) -> None:
     """Have all pods leave the node, or those of one GPU, as policy says for each, and see them gone."""
-    if not await clear(incident, "drain"):
+    if not await may_act(incident, "drain"):
         return
     enter(incident, Phase.DRAINING)
     started, rung, pods = workflow.now(), step.rung, step.pods
@@ -97,7 +97,11 @@ async def _have_pods_leave(
     )
 
     def interrupted() -> bool:
-        return incident.outcome is not None or incident.orders > orders
+        return (
+            incident.outcome is not None
+            or incident.orders > orders
+            or (incident.paused is not None and now < incident.paused.until)
+        )
 
     # A cancellation of the incident itself is taken up by its next step, when this one is on record.
     with contextlib.suppress(asyncio.CancelledError):

@@ -54,7 +54,8 @@ def inspect(target: NodeIdentity, seen: NodeObservation, *, blocked: bool = True
     if identity.uid != target.uid:
         return Registered(identity)
     if blocked and not seen.blocked:
-        return Released(f"our block is not on node {target.name} any more: somebody gave the node back")
+        by = f" ({seen.given_back_by})" if seen.given_back_by else ""
+        return Released(f"our block is not on node {target.name} any more: somebody gave the node back{by}")
     if identity.boot_id != target.boot_id:
         return Rebooted(identity)
     return Clear()

@@ -68,6 +68,7 @@ class Incident(IncidentFaults):
             repaired=now if runbook in {Runbook.RETURN, Runbook.VALIDATE} else None,
             pods_stay=runbook is Runbook.VALIDATE,
             ordered=[BY_HAND[runbook]] if runbook in BY_HAND else [],
+            opted_out=report.plan.opted_out,
             hardware=[report.plan.identity.instance_id] if report.plan.identity.instance_id else [],
         )
 
@@ -75,6 +76,8 @@ class Incident(IncidentFaults):
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""
         self.acts = [*self.acts, act.model_copy(update={"proof": act.proof[:LONGEST_PROOF]})]
         self.looked = False
+        if self.question is None:
+            self.asked_since = None  # what had no answer has one
         if act.rung in REPAIRS:
             self.unsent = None
             self.pods_stay = self.drained is not DrainScope.NODE

@@ -8,6 +8,7 @@ from gpu_runbooks.activities.model.plan import FaultReport, RungName
 from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.aftermath import is_reset
 from gpu_runbooks.workflows.incident_state import IncidentState
+from gpu_runbooks.workflows.ledger import NEXT, signs_of
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.policy.sequence import Explanation, Kind, Ours, explained, takes_back
 from gpu_runbooks.workflows.severity import (
@@ -65,6 +66,8 @@ class IncidentFaults(IncidentState):
             self.unnotified = as_many_as_fit([*self.unnotified, fault])
         if severity(report.plan.treatment) == 0:
             return
+        if not self.returned:
+            self.vouched = ""  # whoever vouched for the node did not know of it
         until = counts_from(report)
         if until > now and self.runbook is Runbook.REMEDIATE:
             if not self._awaits_its_like(fault):
@@ -134,7 +137,26 @@ class IncidentFaults(IncidentState):
             self.unexplained = True
         elif self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
             self.note(now, "not explained by the last repair, which therefore does not count")
+            if self.returned:
+                self._go_on_after_return(fault, now)
             self.refute_repair()
+
+    def _go_on_after_return(self, fault: Fault, now: datetime) -> None:
+        """Go on where the ladder stood: what was done for the same fault did not last."""
+        self.watched_until = None
+        before = signs_of(each for each in self.faults if each.fingerprint != fault.fingerprint)
+        if not {*signs_of([fault])} & {*before}:
+            self.note(now, "another fault in the probation: the ladder goes on where it stood")
+            return
+        self.returns_undone += 1
+        last = next((act.rung for act in reversed(self.acts) if act.rung in REPAIRS and act.proven), None)
+        if last is None:
+            self.note(now, "the same fault again in its probation")
+            return
+        stronger = NEXT[last]
+        if self.floor is None or REPAIRS.index(stronger) > REPAIRS.index(self.floor):
+            self.floor = stronger
+        self.note(now, f"the same fault again in its probation, {last} did not last: on with {stronger}")
 
     def _decide_by(self, report: FaultReport) -> None:
         """Have this fault's plan decide. Slot and audit stay with the machine and pool of the first fault."""
@@ -260,7 +282,12 @@ class IncidentFaults(IncidentState):
         )
 
     def unsettled(self) -> set[str]:
-        """Fingerprints that stay news: tolerated faults, and applications' that no drain has settled."""
+        """Fingerprints that stay news: tolerated faults, and applications' that no drain has settled.
+
+        All of them where the node's owners opted out: once the label is off, the next alert begins anew.
+        """
+        if self.opted_out and self.outcome is Outcome.LEFT_ALONE:
+            return set(self.fingerprints)
         faults = [each.fault for each in self.pending] + (self.workload_faults if self.pods_stay else [])
         return {fault.fingerprint for fault in faults}
 

@@ -106,8 +106,24 @@ class IncidentState(BaseModel):
     """By the last look, the node's owners want nothing done to it."""
     asked_since: datetime | None = None
     """Since when the question stands."""
+    overdue: bool = False
+    """Nobody answered in time, and what policy says of that was done."""
+    left_unanswered: bool = False
+    """Nobody answered, and policy ends it."""
+    remind_at: datetime | None = None
+    """When the audit says again that a person is needed."""
     paged: bool = False
     """An alert stands for the question."""
+    page_again: datetime | None = None
+    """When the alert is repeated."""
+    page_problem: str = ""
+    """Who was not reached by it, and why."""
+    returned_before: Done | None = None
+    """Returns of this hardware that the same fault followed, by the ledger; None before it was asked."""
+    returns_undone: int = 0
+    """Returns of this incident that the same fault followed."""
+    returns_answered: int = 0
+    """Of all these, those that stood when a person answered last."""
     watched_until: datetime | None = None
     """End of the probation after the return."""
     blocked: bool = False
@@ -240,6 +256,16 @@ class IncidentState(BaseModel):
     def begun(self) -> bool:
         """Whether anything was done yet to the node or the pods on it."""
         return self.blocked or any(act.rung is not RungName.NOTIFY_OWNER for act in self.acts)
+
+    @property
+    def taken_out(self) -> bool:
+        """Whether the node was blocked for this incident, and not given back since."""
+        rungs = [act.rung for act in self.acts if act.rung in {RungName.BLOCK, RungName.RETURN}]
+        return rungs[-1:] == [RungName.BLOCK]
+
+    def returns_known(self) -> int:
+        """Returns that the same fault followed, of this incident and those before."""
+        return (self.returned_before.times if self.returned_before else 0) + self.returns_undone
 
     def attempts(self, rung: RungName) -> int:
         """Attempts at a rung so far."""

@@ -8,7 +8,7 @@ from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ledger import cap_reached
+from gpu_runbooks.workflows.ledger import cap_reached, loop_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
 from gpu_runbooks.workflows.standing import conditions_in
@@ -151,6 +151,12 @@ OWNERS_WORD = f"the node's owners want nothing done to it, by its label {OPT_OUT
 OPTED_OUT = f"{OWNERS_WORD}: take the label off and answer retry, or answer return_anyway or abort"
 """Question of an incident that was under way when the label came."""
 
+
+def how_to_opt_in(node: str) -> str:
+    """The command that takes the label off a node."""
+    return f"Take the label off first: kubectl label node {node} {OPT_OUT_LABEL}-"
+
+
 WITH_SLOT = (Examine, Drain, RestartWorkload, Repair)
 """Steps that end somebody's work, and the look that has to be fresh for them."""
 
@@ -177,15 +183,15 @@ def next_step(incident: Incident, now: datetime) -> Step:
 
 def _puts_back(incident: Incident, step: Step) -> bool:
     """Whether a step goes on in a pause: the end, and what of ours stood, or was stopped by us, before it."""
-    again = isinstance(step, Block) and incident.attempts(RungName.BLOCK) > 0
+    again = isinstance(step, Block) and incident.taken_out
     return again or isinstance(step, Close | ResumeServices)
 
 
 def _needs_slot(incident: Incident, step: Step) -> bool:
     """Whether a step needs permission. A block that was ours is put back without."""
     if isinstance(step, Block):
-        first = not incident.attempts(RungName.BLOCK)
-        return first and incident.runbook is not Runbook.RETURN and not incident.plan.budget.block_waiting
+        free = incident.taken_out or incident.plan.budget.block_waiting
+        return not free and incident.runbook is not Runbook.RETURN
     return isinstance(step, WITH_SLOT)
 
 
@@ -209,6 +215,8 @@ def _decide(incident: Incident, now: datetime) -> Step:
         return Block(rungs[RungName.BLOCK])
     if incident.vouched and not incident.gone:
         return Return(rungs[RungName.RETURN])
+    if question := _loop(incident):
+        return AskOperator(question)
     left_out = RungName.DRAIN not in rungs or RungName.DRAIN in incident.skipped
     if severity(treatment) == BLOCKS and not left_out and incident.drained is not DrainScope.NODE:
         return _drain(incident, rungs[RungName.DRAIN], now)
@@ -242,7 +250,7 @@ def _decide_first(incident: Incident, now: datetime) -> Step | None:
 
 def _begins_with_slot(incident: Incident) -> bool:
     """Whether the first thing that would be done needs permission."""
-    first = not incident.attempts(RungName.BLOCK) and not incident.blocked
+    first = not incident.taken_out and not incident.blocked
     free = incident.plan.budget.block_waiting and not restarts_workload(incident.plan.treatment)
     return first and not free and not incident.slot_held and incident.runbook is not Runbook.RETURN
 
@@ -339,6 +347,14 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         pods = incident.examined.pods if scope is DrainScope.GPU else None
         return _drain(incident, rungs[RungName.DRAIN], now, pods)
     return Repair(repair, incident.attempts(repair.name) + 1)
+
+
+def _loop(incident: Incident) -> str:
+    """Why a person has to look before anything more is done to hardware that fails after each return."""
+    before, known = incident.returned_before, incident.returns_known()
+    if before is None or known <= incident.returns_answered:
+        return ""
+    return loop_reached(before, incident.returns_undone, incident.plan.repair.repeats)
 
 
 def _question(incident: Incident, repair: Rung) -> str:

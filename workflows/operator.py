@@ -1,24 +1,31 @@
 """What a person may tell an incident: raw JSON in, a decision with who and why out."""
 
 from collections.abc import Iterable
-from typing import Annotated, Any, TypeVar
+from datetime import timedelta
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.policy.fields import Duration
 from gpu_runbooks.workflows.severity import REPAIRS
+
+USUAL_PAUSE, SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(hours=24), timedelta(minutes=1), timedelta(days=7)
 
 
 class Word(BaseModel):
     """A decision, with who made it and why. Written by a person: an unknown field is a slip."""
 
-    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
+    model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, populate_by_name=False)
 
     operator: str = Field(min_length=1, max_length=100)
     reason: str = Field(min_length=1, max_length=500)
+    step: str | None = Field(default=None, min_length=1, max_length=100)
+    """Token of the step that the person saw, such as `reboot/2`: for another one the word does not count."""
+    incident: str | None = Field(default=None, min_length=1, max_length=100)
+    """Run id of the incident that the person saw."""
 
 
 def _repair(value: Any) -> Any:
@@ -33,10 +40,23 @@ class Escalation(Word):
     rung: Annotated[RungName, BeforeValidator(_repair)]
 
 
-class Approval(Word):
-    """A decision for the rung that the incident asks about."""
+class RungWord(Word):
+    """A decision about a rung: the one that the incident asks about, or one to be left out."""
 
     rung: RungName
+
+
+class Abort(Word):
+    """The end of the incident, and what becomes of its block."""
+
+    block: Literal["keep", "remove"] = "keep"
+
+
+class Pause(Word):
+    """A time in which nothing is done."""
+
+    lasts: Duration = Field(default=USUAL_PAUSE, alias="for", ge=SHORTEST_PAUSE, le=LONGEST_PAUSE)
+    """Such as `2h`."""
 
 
 class DrainOrder(Word):
@@ -49,49 +69,25 @@ class DrainOrder(Word):
 
 Said = TypeVar("Said", bound=Word)
 
-
-def read_word(raw: Any) -> Word:
-    """Read `{"operator": ..., "reason": ...}`. Raises `BadInput` that names each wrong field."""
-    return _read(Word, raw)
-
-
-def read_escalation(raw: Any) -> Escalation:
-    """Read `{"operator": ..., "reason": ..., "rung": ...}`. Raises `BadInput` likewise."""
-    return _read(Escalation, raw)
-
-
-def read_approval(raw: Any) -> Approval:
-    """Read `{"operator": ..., "reason": ..., "rung": ...}`. Raises `BadInput` likewise."""
-    return _read(Approval, raw)
+EXAMPLES: dict[type[Word], str] = {
+    Escalation: ', "rung": "replace"',
+    RungWord: ', "rung": "reboot"',
+    Abort: ', "block": "keep"',
+    Pause: ', "for": "2h"',
+    DrainOrder: ', "method": "evict", "pods": ["namespace/name"]',
+}
+"""What a word has beside operator and reason."""
 
 
-def read_drain_order(raw: Any) -> DrainOrder:
-    """Read `{"operator": ..., "reason": ..., "method": ..., "pods": [...]}`. Raises `BadInput` likewise."""
-    return _read(DrainOrder, raw)
-
-
-def refuse_impossible(rung: RungName, incident: Incident) -> None:
-    """Raise `BadInput` for a repair that cannot be the next one: another would be done in its place."""
-    ladder = incident.plan.treatment
-    repairs = [known.name for known in ladder.rungs if known.name in REPAIRS]
-    if rung not in repairs:
-        has = f"has the repairs {', '.join(repairs)}, not {rung}" if repairs else "has no repair"
+def read(kind: type[Said], raw: Any) -> Said:
+    """Read a person's word. Raises `BadInput` that names each wrong field, with a right example."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        example = f'{{"operator": "who", "reason": "why"{EXAMPLES.get(kind, "")}}}'
         raise refusal(
-            BAD_INPUT,
-            f"ladder {ladder.ladder} {has}: abort this incident and start one with a ladder that has it",
-        )
-    if incident.gone and rung is not RungName.REPLACE:
-        raise refusal(
-            BAD_INPUT, f"the machine of node {incident.target.name} is gone, and nothing is left for {rung}"
-        )
-    floors = [act.rung for act in incident.acts if act.rung in REPAIRS]
-    floor = max(floors, key=REPAIRS.index, default=rung)
-    if REPAIRS.index(rung) < REPAIRS.index(floor):
-        raise refusal(
-            BAD_INPUT,
-            f"this incident is at {floor} already and does nothing milder any more: abort it and start a "
-            f"runbook that does {rung}",
-        )
+            BAD_INPUT, f"bad argument: {wrong_fields(error, kind)}; give --input '{example}'"
+        ) from None
 
 
 def ordered(order: DrainOrder, blockers: Iterable[PodBlocker]) -> tuple[PodOverride, ...]:
@@ -117,21 +113,9 @@ def ordered(order: DrainOrder, blockers: Iterable[PodBlocker]) -> tuple[PodOverr
     )
 
 
-def _read(kind: type[Said], raw: Any) -> Said:
-    try:
-        return kind.model_validate(raw)
-    except ValidationError as error:
-        raise refusal(
-            BAD_INPUT,
-            f"bad argument: {wrong_fields(error, kind)}; give "
-            '--input \'{"operator": "who", "reason": "why"}\', for approve and escalate_to "rung" as well, '
-            'for override_drain "method" (evict, delete, abandon) and "pods" (["namespace/name"] or ["all"])',
-        ) from None
-
-
 def wrong_fields(error: ValidationError, kind: type[BaseModel]) -> str:
     """Each wrong field of a model with what is wrong, in one line."""
-    known = ", ".join(kind.model_fields)
+    known = ", ".join(field.alias or name for name, field in kind.model_fields.items())
     parts = []
     for item in error.errors():
         match item["type"]:
@@ -141,6 +125,8 @@ def wrong_fields(error: ValidationError, kind: type[BaseModel]) -> str:
                 wrong = f"must be {item['ctx']['expected']}".replace("'", "")
             case "too_short" | "string_too_short":
                 wrong = "must not be empty"
+            case "greater_than_equal" | "less_than_equal" if item["loc"] == ("for",):
+                wrong = "write a time of at least 1m and at most 7d"
             case "tuple_type":
                 wrong = 'write a list, such as ["all"]'
             case _:

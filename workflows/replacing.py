@@ -29,7 +29,7 @@ from gpu_runbooks.activities.model.repair import (
     SuccessorLaunched,
 )
 from gpu_runbooks.activities.names import CLOUD_QUEUE, NODE_POOL_LABEL
-from gpu_runbooks.workflows.blocking import clear
+from gpu_runbooks.workflows.blocking import may_act
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
@@ -127,7 +127,7 @@ async def _by_group(incident: Incident, started: datetime, deadline: datetime) -
         launched = None
         if incident.plan.repair.launch_first and not incident.gone:
             launched = await _launch_first(incident, deadline)
-            if not await clear(incident, "termination"):  # the launch took its time
+            if not await may_act(incident, "termination"):  # the launch took its time
                 raise NotSentError("the node changed while its successor was launched")
         incident.requested = await _terminate(incident, launched)
     requested, incident.gone = incident.requested, True

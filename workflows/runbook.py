@@ -8,16 +8,19 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities
-    from gpu_runbooks.activities.errors import BAD_INPUT, NOT_BLOCKED, refusal
+    from gpu_runbooks.activities.errors import BAD_INPUT, NOT_BLOCKED, OPTED_OUT, refusal
     from gpu_runbooks.activities.history.recorded_repairs import repairs_memo
     from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
     from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
     from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
+    from gpu_runbooks.workflows.attribution import attribute
+    from gpu_runbooks.workflows.blocking import remove_block
     from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.holding_slot import return_slot
     from gpu_runbooks.workflows.incident import Incident
-    from gpu_runbooks.workflows.ladder import Close, next_step
+    from gpu_runbooks.workflows.incident_state import Requester, Spoken
+    from gpu_runbooks.workflows.ladder import OWNERS_WORD, Close, how_to_opt_in, next_step
     from gpu_runbooks.workflows.messages import IncidentMessages
     from gpu_runbooks.workflows.opening import (
         LADDERS,
@@ -30,10 +33,12 @@ with workflow.unsafe.imports_passed_through():
         read_start,
     )
     from gpu_runbooks.workflows.options import CLUSTER
+    from gpu_runbooks.workflows.paging import say_left_blocked, take_back
     from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
     from gpu_runbooks.workflows.recording import enter, remembered
     from gpu_runbooks.workflows.resetting import resume_before_leaving
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
+    from gpu_runbooks.workflows.telling_guard import tell_guard
 
 
 class IncidentLife(IncidentMessages):
@@ -45,7 +50,11 @@ class IncidentLife(IncidentMessages):
         """Take the next step until the ladder says that the incident is over."""
         incident = self._incident = await self._open(raw)
         try:
-            while not isinstance(step := next_step(incident, workflow.now()), Close):
+            while True:
+                await attribute(incident)
+                await tell_guard(incident)
+                if isinstance(step := next_step(incident, workflow.now()), Close):
+                    break
                 await steps.take(incident, step)
                 if workflow.cancellation_reason() is not None:
                     raise asyncio.CancelledError  # a cancellation that met something on its way is not lost
@@ -76,7 +85,7 @@ class IncidentLife(IncidentMessages):
         workflow.upsert_search_attributes(
             [pair.key.value_set(pair.value) for pair in opening(cluster, report.plan, report.fault)]
         )
-        return Incident.open(
+        incident = Incident.open(
             cluster,
             info.workflow_id,
             info.first_execution_run_id,
@@ -86,6 +95,11 @@ class IncidentLife(IncidentMessages):
             take_held=isinstance(start, ManualStart) and start.take_held,
             named_ladder=isinstance(start, ManualStart) and start.ladder is not None,
         )
+        if isinstance(start, HandStart):
+            incident.requesters = [Requester(operator=start.operator)]
+            started = Spoken(run_id=info.run_id, operator=start.operator, what=f"start of {self._runbook}")
+            incident.unattributed = [started]
+        return incident
 
     async def _plan(self, start: HandStart) -> FaultReport:
         now = workflow.now()
@@ -112,6 +126,8 @@ class IncidentLife(IncidentMessages):
                 raise
             # Said by the workflow itself: a person reads the first line of a failure.
             raise refusal(cause_type(error) or BAD_INPUT, in_words(error)) from None
+        if plan.opted_out and self._runbook not in {Runbook.VALIDATE, Runbook.RETURN}:
+            raise refusal(OPTED_OUT, f"{OWNERS_WORD}; nothing was changed. {how_to_opt_in(start.node)}")
         return FaultReport(fault=fault, plan=narrowed(plan, self._runbook))
 
     async def _continue_when_long(self, incident: Incident) -> None:
@@ -126,10 +142,15 @@ class IncidentLife(IncidentMessages):
         incident.end(step.outcome, step.reason)
         incident.fingerprints = [each for each in incident.fingerprints if each not in incident.unsettled()]
         await resume_before_leaving(incident)
+        if incident.removes_block and incident.outcome is Outcome.ABORTED:
+            await remove_block(incident)
         await return_slot(incident)
+        await take_back(incident)
+        if incident.left_unanswered and incident.blocked:
+            await say_left_blocked(incident)
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])
         enter(incident, Phase.CLOSED)
-        return audit.result(incident, step.outcome, step.reason)
+        return audit.result(incident, step.outcome, incident.reason)
 
     async def _leave(self, incident: Incident, error: BaseException) -> None:
         """Cancelled or failed: the block stays, since nobody validated the node. The slot does not."""
@@ -141,7 +162,7 @@ class IncidentLife(IncidentMessages):
             left = f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
         else:
             left = "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
-        if isinstance(error, ApplicationError) and error.type == NOT_BLOCKED:
+        if isinstance(error, ApplicationError) and error.type in {NOT_BLOCKED, OPTED_OUT}:
             incident.end(outcome, f"refused: {error.message}")
         else:
             incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
@@ -149,3 +170,6 @@ class IncidentLife(IncidentMessages):
         await resume_before_leaving(incident)
         enter(incident, Phase.CLOSED)
         await return_slot(incident)
+        await take_back(incident)
+        if outcome is Outcome.FAILED and incident.blocked:
+            await say_left_blocked(incident)

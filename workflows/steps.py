@@ -10,20 +10,24 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN, NODE_CHANGED, NODE_NOT_FOUND
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
-from gpu_runbooks.workflows.blocking import block, came_back, clear, still_there, unblock
+from gpu_runbooks.workflows.asking_operator import ask_operator
+from gpu_runbooks.workflows.blocking import block, came_back, clear, may_act, still_there, unblock
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
-from gpu_runbooks.workflows.holding_slot import hold_slot, return_slot
+from gpu_runbooks.workflows.holding_slot import hold_slot, return_slot, withdraw
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.notifying import notify_owner
-from gpu_runbooks.workflows.phases import Outcome, Phase
+from gpu_runbooks.workflows.paging import take_back
+from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
 from gpu_runbooks.workflows.rebooting import reboot
+from gpu_runbooks.workflows.recalling import recall_returns
 from gpu_runbooks.workflows.reconsidering import look, reconsider
-from gpu_runbooks.workflows.recording import enter, record, remember, show
+from gpu_runbooks.workflows.recording import enter, record, remember, remember_return, show
 from gpu_runbooks.workflows.replacing import replace
 from gpu_runbooks.workflows.resetting import reset_gpu, resume_services
+from gpu_runbooks.workflows.standing_by import stand_by
 from gpu_runbooks.workflows.validating import validate
 from gpu_runbooks.workflows.waits import wait_for
 
@@ -32,9 +36,6 @@ NOT_SENT_PAUSE = timedelta(seconds=15)
 
 DRAIN_HOLDS = timedelta(minutes=5)
 """How long an empty node counts as empty for an act that could not be sent: a pod may land since."""
-
-ASK_AGAIN = timedelta(minutes=10)
-"""After it an incident asks again by itself what an API that was away did not answer."""
 
 REPAIRS = {
     RungName.RESET_GPU: (Phase.RESETTING_GPU, reset_gpu),
@@ -47,11 +48,20 @@ READ_FIRST = (RungName.RESET_GPU, RungName.REPLACE)
 """May be asked for again after no answer: they take up the same NodeTask, or read the state first."""
 
 
+KEEPS_PLACE = (ladder.HoldSlot, ladder.Look, ladder.Reconsider, ladder.Block)
+"""Steps that lead back to the wait for a slot: the request stands meanwhile."""
+
+WAITS = (ladder.HoldSlot, ladder.Tolerate, ladder.StayPaused, ladder.Watch)
+"""Steps behind which a question, if it comes again, is a new one."""
+
 NODE_LEFT = frozenset({NODE_NOT_FOUND, NODE_CHANGED})
 
 
 async def take(incident: Incident, step: ladder.Step) -> None:
     """Take one step. What an activity refuses for good becomes a question to a person."""
+    if not isinstance(step, KEEPS_PLACE):
+        await withdraw(incident)
+    await _withdraw_call(incident, step)
     try:
         await STEPS[type(step)](incident, step)
     except ActivityError as error:
@@ -61,6 +71,14 @@ async def take(incident: Incident, step: ladder.Step) -> None:
             return
         if incident.question is None:
             incident.question, incident.unanswered = in_words(error), had_no_answer(error)
+
+
+async def _withdraw_call(incident: Incident, step: ladder.Step) -> None:
+    """Take back the alert of a question that is answered, withdrawn, or waits while a person paused it."""
+    if isinstance(step, WAITS):
+        incident.asked_since = None
+    if incident.asked_since is None:
+        await take_back(incident)
 
 
 async def _is_explained(incident: Incident) -> bool:
@@ -87,18 +105,24 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
             or incident.cleared is not over
         )
 
-    await wait_for(news, wait, f"wait for {wait}")
+    if step.why and all(note.text != step.why for note in incident.notes):
+        incident.note(workflow.now(), step.why)
+        show(incident)
+    await stand_by(incident, news, wait, step.why or f"wait for {wait}")
 
 
 async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
     """Wait for the person who paused it, or for the end of their pause."""
     enter(incident, Phase.PAUSED)
-    paused = incident.paused
-    await wait_for(
-        lambda: incident.paused is not paused or incident.outcome is not None or incident.looks_again,
-        step.until - workflow.now(),
-        "paused by a person",
-    )
+    await stand_by(incident, lambda: incident.looks_again, step.until - workflow.now(), "paused by a person")
+
+
+async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:
+    """Ask for the slot. A node that is blocked already may be given back meanwhile."""
+    await hold_slot(incident)
+    waits = isinstance(ladder.next_step(incident, workflow.now()), ladder.HoldSlot)
+    if waits and incident.blocked and not incident.gone:
+        await clear(incident, "waiting on for a slot")
 
 
 async def watch(incident: Incident, step: ladder.Watch) -> None:
@@ -112,6 +136,13 @@ async def watch(incident: Incident, step: ladder.Watch) -> None:
     )
 
 
+async def take_out(incident: Incident, _: ladder.Block) -> None:
+    """Block the node, and learn before anything else whether the same fault came back after each return."""
+    await block(incident)
+    if incident.blocked:
+        await recall_returns(incident)
+
+
 async def look_again(incident: Incident, _: ladder.Look) -> None:
     """Look whether what was reported still stands."""
     await look(incident)
@@ -122,7 +153,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
     if incident.gone:
         if await came_back(incident):
             return
-    elif not await clear(incident, step.rung.name) or incident.examined is None:
+    elif not await may_act(incident, step.rung.name) or incident.examined is None:
         return  # or a fault came while we looked: it is decided anew
     evidence = incident.examined.evidence if incident.examined else ""
     phase, act = REPAIRS[step.rung.name]
@@ -191,7 +222,7 @@ async def return_node(incident: Incident) -> None:
         return
     enter(incident, Phase.RETURNING)
     started = workflow.now()
-    if not incident.validated:  # a fault came while we looked
+    if not (incident.validated or incident.vouched):  # a fault came while we looked
         return
     undone = await unblock(incident)
     incident.blocked = False
@@ -199,49 +230,19 @@ async def return_node(incident: Incident) -> None:
         incident.end(Outcome.EXPIRED, f"node {incident.target.name} went away before it could be returned")
         return
     # A fault that came while we unblocked has taken that back, or is to be waited for.
-    incident.returned = all((incident.validated, not incident.pending))
-    incident.watched_until = workflow.now() + incident.plan.probation if incident.returned else None
-    proof = f"removed {', '.join(undone.removed) or 'nothing'}"
+    incident.returned = bool(incident.validated or incident.vouched) and not incident.pending
+    incident.drained = incident.examined = None  # pods come again
+    if incident.returned and incident.runbook is Runbook.REMEDIATE:
+        incident.watched_until = workflow.now() + incident.plan.probation
+    removed = f"removed {', '.join(undone.removed) or 'nothing'}"
+    proof = f"{incident.vouched}; {removed}" if incident.vouched else removed
     if undone.kept:
         proof += f"; kept {', '.join(undone.kept)}"
     if incident.bad_conditions:
         proof += f"; the node still shows {', '.join(incident.bad_conditions)}"
     record(incident, RungName.RETURN, started, proven=True, proof=proof)
-
-
-async def ask_operator(incident: Incident, step: ladder.AskOperator) -> None:
-    """Wait for a person, with block and slot held, and remind at intervals. Never silence."""
-    incident.question, incident.asking = step.question, step.approves
-    enter(incident, Phase.NEEDS_OPERATOR)
-    patience, then = incident.plan.operator_reminder, "remind that a person is needed"
-    if incident.unanswered:
-        patience, then = ASK_AGAIN, "ask again what had no answer"
-    tolerated = incident.pending
-    if tolerated:
-        counts = min(each.until for each in tolerated) - workflow.now()
-        patience, then = min((patience, then), (counts, "a tolerated fault counts"))
-
-    def news() -> bool:
-        return (
-            incident.question is None
-            or incident.outcome is not None
-            or incident.looks_again
-            or incident.pending is not tolerated
-        )
-
-    answered = await wait_for(news, patience, then)
-    if incident.due(workflow.now()):
-        return
-    if not answered and incident.unanswered:
-        incident.note(workflow.now(), f"trying again by itself: {step.question}")
-        incident.ask_nothing()
-        return
-    if not answered:
-        incident.note(workflow.now(), f"still waiting for a person: {step.question}")
-        workflow.logger.warning("node %s needs an operator: %s", incident.target.name, step.question)
-        show(incident)
-    if incident.blocked and not incident.gone and incident.outcome is None:
-        await clear(incident, "going on")  # a person may have given the node back meanwhile
+    if incident.returned and incident.runbook is Runbook.REMEDIATE:
+        remember_return(incident)
 
 
 STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
@@ -250,8 +251,8 @@ STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
     ladder.Reconsider: lambda incident, _: reconsider(incident),
     ladder.StayPaused: stay_paused,
     ladder.Watch: watch,
-    ladder.HoldSlot: lambda incident, _: hold_slot(incident),
-    ladder.Block: lambda incident, _: block(incident),
+    ladder.HoldSlot: wait_for_slot,
+    ladder.Block: take_out,
     ladder.Examine: examine,
     ladder.Drain: drain,
     ladder.NotifyOwner: lambda incident, step: notify_owner(incident, step.rung),

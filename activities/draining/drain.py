@@ -238,6 +238,8 @@ class _Drain:
             return self.report("cancelled", "the Node is gone")
         if not self._request.restart and not self._node.blocked:
             return self.report("cancelled", "our block is not on the node: someone removed it")
+        if self._node.opted_out:
+            return self.report("cancelled", "the node's owners want nothing done to it: its label says so")
         if state.forbidden:
             return self.report("failed", state.forbidden)
         settled = now >= max(state.settled, self._list_due)

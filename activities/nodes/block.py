@@ -23,6 +23,7 @@ from gpu_runbooks.activities.nodes.node import (
     NODES,
     is_held_from,
     is_unschedulable,
+    labels_of,
     marker_of,
     require_same_machine,
 )
@@ -46,7 +47,8 @@ async def block(kubernetes: Kubernetes, request: BlockNode) -> BlockResult:
 
     Raises `ApplicationError` NODE_CHANGED for another machine, BLOCKED_BY_OTHER for another incident's (or an
     unreadable) marker, HELD for a block that a person holds by an earlier run, NOT_BLOCKED where there is
-    nothing to adopt, NOT_VERIFIED when the block does not stand after all attempts; `KubernetesError`.
+    nothing to adopt, OPTED_OUT for a node whose owners want nothing done to it, NOT_VERIFIED when the block
+    does not stand after all attempts; `KubernetesError`.
     """
     path = f"{NODES}/{request.identity.name}"
     ours: BlockMarker | None = None
@@ -56,6 +58,13 @@ async def block(kubernetes: Kubernetes, request: BlockNode) -> BlockResult:
         node = await kubernetes.request("GET", path)
         require_same_machine(node, request.identity)
         standing = _adoptable(node, request)
+        if standing is None and not request.take_opted_out and names.is_opted_out(labels_of(node)):
+            raise errors.refusal(
+                errors.OPTED_OUT,
+                f"the owners of node {request.identity.name} want nothing done to it: its label "
+                f"{names.OPT_OUT_LABEL} is true. Take the label off first: "
+                f"kubectl label node {request.identity.name} {names.OPT_OUT_LABEL}-",
+            )
         if attempt == 0:
             adopted = standing is not None
         # After a write of ours the cordon is ours, even if somebody has taken the marker away since.

@@ -9,6 +9,7 @@ from gpu_runbooks.activities.karpenter.objects import belongs_to_karpenter
 from gpu_runbooks.activities.kubernetes.client import Object
 from gpu_runbooks.activities.kubernetes.listing import objects_in
 from gpu_runbooks.activities.model.node import BlockMarker, NodeIdentity, NodeObservation
+from gpu_runbooks.activities.nodes.giving_back import given_back_by
 
 PROVIDER_ID = re.compile(r"aws:///(?P<zone>[a-z0-9-]+)/(?P<instance>i-[0-9a-f]{8,17})")
 """Shape that the AWS cloud provider writes into `spec.providerID`."""
@@ -98,6 +99,10 @@ def is_unschedulable(node: Object) -> bool:
     return (node.get("spec") or {}).get("unschedulable") is True
 
 
+def labels_of(node: Object) -> dict[str, str]:
+    return node["metadata"].get("labels") or {}
+
+
 def conditions_of(node: Object) -> list[Object]:
     return objects_in((node.get("status") or {}).get("conditions"))
 
@@ -150,6 +155,8 @@ def observe(
         gpus=allocatable(node, names.GPU_RESOURCE),
         efa_interfaces=allocatable(node, names.EFA_RESOURCE),
         karpenter=belongs_to_karpenter(node),
+        opted_out=names.is_opted_out(labels_of(node)),
+        given_back_by=given_back_by(node) if marker is not None and not is_unschedulable(node) else "",
         conditions={
             kind: str(condition.get("status"))[:LONGEST_STATUS]
             for condition in conditions_of(node)

@@ -21,6 +21,7 @@ from temporalio.worker import Worker
 
 from gpu_runbooks.activities.model.ledger import HardwareHistory, RecallHardware
 from gpu_runbooks.activities.model.slot import FindHolders, Holders
+from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.controller import WORKFLOWS
@@ -67,7 +68,7 @@ async def server() -> AsyncIterator[Client]:
 
 
 class ListlessTemporal(Temporal):
-    """On the test server, which cannot list workflows: it begins empty, so there is no earlier budget."""
+    """On the test server, which lists no workflows and no history backwards: there is no earlier budget."""
 
     @activity.defn
     async def find_holders(self, request: FindHolders) -> Holders:  # noqa: ARG002
@@ -76,6 +77,10 @@ class ListlessTemporal(Temporal):
     @activity.defn
     async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:  # noqa: ARG002
         return HardwareHistory()
+
+    @activity.defn
+    async def find_speakers(self, request: FindSpeakers) -> Speakers:  # noqa: ARG002
+        return Speakers()
 
 
 async def lists_workflows(client: Client) -> bool:
@@ -112,6 +117,7 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
                     temporal.find_holders,
                     temporal.find_closed_incidents,
                     temporal.recall_hardware,
+                    temporal.find_speakers,
                 ],
             ),
         ):

@@ -262,9 +262,11 @@ async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_nod
     temporal = Temporal(server)
     asked = [
         temporal.ensure_budget,
+        temporal.ensure_guard,
         temporal.find_holders,
         temporal.find_closed_incidents,
         temporal.recall_hardware,
+        temporal.find_speakers,
     ]
     async with (
         Worker(

@@ -9,11 +9,13 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
 from gpu_runbooks.activities.model.slot import PoolBudget
+from gpu_runbooks.activities.names import is_opted_out
 from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.built_in import Answer
 from gpu_runbooks.workflows.policy.ladders import leaves_node
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.pools import Pool
+from gpu_runbooks.workflows.traits import node_traits
 
 
 class PlanRefused(Exception):  # noqa: N818  a refusal, not a failure of ours
@@ -47,6 +49,9 @@ def plan(
         pool=pool.name,
         pool_selector=pool.selector,
         budget=PoolBudget(max_unavailable=pool.budget.max_unavailable),
+        opted_out=is_opted_out(labels),
+        storm=policy.storm.wire(),
+        traits=node_traits(identity, labels),
         owners=pool.owners,
         windows=tuple(window.wire() for window in pool.windows),
         treatment=treatment,
