@@ -28,6 +28,7 @@ from gpu_runbooks.workflows.policy.intake import Intake
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, Ladder
 from gpu_runbooks.workflows.policy.pools import MOST_POOLS, Mode, Pool
 from gpu_runbooks.workflows.policy.repair import Repair
+from gpu_runbooks.workflows.policy.storm import StormSection
 from gpu_runbooks.workflows.policy.tables import built_in_tables
 
 LARGEST = 12 * 1024
@@ -79,6 +80,8 @@ class Policy(Written):
     """What an incident does that waits for a person, such as {reminder: 4h, deadline: 24h, then: page}."""
     probation: Duration = timedelta(minutes=30)
     """How long a node is watched after its return: the same fault goes on where the ladder stood."""
+    storm: StormSection = StormSection()
+    """When so many nodes have faults that the alarms are doubted, such as {nodes: 10, within: 10m}."""
 
     @model_validator(mode="after")
     def _fits_into_a_plan(self) -> "Policy":
