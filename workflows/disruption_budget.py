@@ -5,56 +5,88 @@ import contextlib
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ApplicationError, FailureError
+from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from gpu_runbooks.activities.contracts import TemporalActivities
-    from gpu_runbooks.activities.model.slot import FindClosedIncidents, FindHolders, SlotRequest
-    from gpu_runbooks.workflows.options import TEMPORAL
-    from gpu_runbooks.workflows.slots import Slots, read_request
+    from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
+    from gpu_runbooks.activities.errors import BAD_INPUT, refusal
+    from gpu_runbooks.activities.model.fleet import (
+        Brake,
+        BudgetOpened,
+        CaughtUp,
+        EnsureGuard,
+        PoolUnhealthy,
+    )
+    from gpu_runbooks.activities.model.slot import (
+        FindClosedIncidents,
+        FindHolders,
+        PoolSeen,
+        SlotRequest,
+        Stop,
+    )
+    from gpu_runbooks.activities.names import budget_id
+    from gpu_runbooks.workflows.budget_details import details
+    from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume
+    from gpu_runbooks.workflows.failures import in_words
+    from gpu_runbooks.workflows.options import POOL, TEMPORAL
+    from gpu_runbooks.workflows.refusals import NOT_NOW
+    from gpu_runbooks.workflows.slots import Holder, Slots, as_request, read_request
 
-HOLDER_CHECK = timedelta(minutes=1)
-"""How often holders and waiters are checked to be alive: a terminated incident returns no slot."""
+CHECK = timedelta(minutes=1)
+"""How often holders and waiters are checked to be alive (a terminated incident returns no slot), and the
+cluster is looked at again while somebody waits (it changes without a message)."""
 
-HOLDERS_AT_ONCE = 50
-"""Holders in one question: a payload stays under 16 KiB."""
+LOOK_AGAIN = timedelta(seconds=10)
+"""After a look that had no answer."""
+
+ASKED_AT_ONCE = 50
+"""Incidents in one question: a payload stays under 16 KiB."""
 
 
 @workflow.defn
 class DisruptionBudget:
     """Grants the slots of one pool, serialised. Lives as long as the pool; continues as new.
 
-    Incidents signal `request_slot` (idempotent, sent again on a timer) and `return_slot`; a grant is the
-    signal `slot_granted` to the incident.
+    Incidents signal `request_slot` (idempotent, sent again on a timer) and `return_slot`, the guard of the
+    fleet signals `brake`. A grant is the signal `slot_granted` to the incident; when a halt or a brake
+    begins, those that have a slot get `disruption_stopped`, and `slot_granted` again when it is over.
     """
 
     @workflow.init
-    def __init__(self, slots: Slots) -> None:
-        self._slots = slots
-        self._repeated: list[SlotRequest] = []
+    def __init__(self, raw: Any = None) -> None:
+        try:
+            self._slots = Slots.model_validate(raw)
+        except ValidationError:
+            self._slots = Slots(cluster="", pool="")  # said in run, where an error can fail the workflow
         self._news = False
         self._checked = workflow.now()
+        self._telling = 0
 
     @workflow.run
-    async def run(self, slots: Slots) -> None:  # noqa: ARG002 - taken in by __init__
+    async def run(self, raw: Any = None) -> None:  # noqa: ARG002 - taken in by __init__
+        if workflow.info().workflow_id != budget_id(self._slots.cluster, self._slots.pool):
+            raise refusal(
+                BAD_INPUT,
+                "a budget has the id budget/CLUSTER/POOL and the input "
+                '{"cluster": "CLUSTER", "pool": "POOL"}, with the same names in both',
+            )
+        self._slots.announced = None  # the guard is to know this run
+        telling = [asyncio.create_task(each) for each in (self._tell_holders(), self._tell_guard())]
         if not self._slots.complete:
             await self._take_over()
-        while True:
-            await self._grant()
-            if not (self._slots.holders or self._slots.waiters):
-                await workflow.wait_condition(lambda: self._news)
-                self._checked = workflow.now()
-            elif (rest := self._checked + HOLDER_CHECK - workflow.now()) > timedelta(0):
-                with contextlib.suppress(TimeoutError):
-                    await workflow.wait_condition(
-                        lambda: self._news, timeout=rest, timeout_summary="next check of the holders"
-                    )
-            else:
+        while not any(task.done() for task in telling):
+            self._news = False
+            self._slots.expire(workflow.now())
+            if workflow.now() >= self._checked + CHECK:
                 await self._drop_closed()
-            if workflow.info().is_continue_as_new_suggested():
-                await workflow.wait_condition(workflow.all_handlers_finished)
+            answered = await self._serve()
+            self._show()
+            if self._may_continue_as_new():
                 workflow.continue_as_new(self._slots)
+            await self._rest(answered)
+        await asyncio.gather(*telling)  # one has failed: so does the budget, and says why
 
     @workflow.signal(description="An incident asks for permission to disrupt its node")
     def request_slot(self, raw: Any = None, *_: Any) -> None:
@@ -63,38 +95,178 @@ class DisruptionBudget:
             workflow.logger.warning("ignoring a request_slot that is none: %s", str(raw)[:200])
             return
         self._slots.request(request)
-        if self._slots.holds(request):
-            self._repeated.append(request)  # it asks again: the grant may not have reached it
         self._news = True
 
     @workflow.signal(description="An incident is done with its node, or withdraws its request")
     def return_slot(self, raw: Any = None, *_: Any) -> None:
         request = read_request(raw)
         if request is not None:
-            self._slots.give_up(request)
+            self._slots.give_up(request, workflow.now())
             self._news = True
 
-    @workflow.query(description="Holders, waiters and the limit")
+    @workflow.signal(description="The guard of the fleet stops the pool, paces it, or lets it go on")
+    def brake(self, raw: Any = None, *_: Any) -> None:
+        try:
+            self._slots.hear(Brake.model_validate(raw))
+        except ValidationError:
+            workflow.logger.warning("ignoring a brake that is none: %s", str(raw)[:200])
+            return
+        self._news = True
+
+    @workflow.update(description="Begin no disruption in this pool for a time; who has a slot stops")
+    def halt(self, raw: Any = None) -> str:
+        order = read_halt(raw)
+        halt = self._slots.halt = order.halt(workflow.now())
+        self._slots.note(workflow.now(), f"halt by {order.operator}: {order.reason}")
+        self._news = True
+        self._show()
+        return (
+            f"pool {self._slots.pool}: no disruption until {halt.until:%Y-%m-%d %H:%M} UTC, or until resume"
+        )
+
+    @workflow.update(description="End the halt of this pool")
+    def resume(self, raw: Any = None) -> str:
+        word = read_resume(raw)
+        self._slots.halt = None
+        self._slots.note(workflow.now(), f"halt ended by {word.operator}: {word.reason}")
+        self._news = True
+        self._show()
+        still = self._slots.stopped(workflow.now())
+        return f"pool {self._slots.pool}: " + (f"still {still}" if still else "goes on")
+
+    @workflow.update(description="Another limit than the policy's, for a time")
+    def set_limit(self, raw: Any = None) -> str:
+        order = read_limit(raw)
+        limit = self._slots.override = order.limit(workflow.now())
+        most = order.max_unavailable or f"{order.percent} %"
+        self._slots.note(workflow.now(), f"limit {most} by {order.operator}: {order.reason}")
+        self._news = True
+        self._show()
+        until = f"{limit.until:%Y-%m-%d %H:%M} UTC"
+        return f"pool {self._slots.pool}: at most {most} until {until}, then what the policy says"
+
+    @halt.validator
+    def _validate_halt(self, raw: Any = None) -> None:
+        read_halt(raw)
+
+    @resume.validator
+    def _validate_resume(self, raw: Any = None) -> None:
+        read_resume(raw)
+        if self._slots.halt is None:
+            stopped = self._slots.stopped(workflow.now())
+            why = f"; it is {stopped}, see the guard of the fleet" if stopped else ""
+            raise ApplicationError(f"pool {self._slots.pool} has no halt to end{why}", type=NOT_NOW)
+
+    @set_limit.validator
+    def _validate_set_limit(self, raw: Any = None) -> None:
+        read_limit(raw)
+
+    @workflow.query(description="Holders, waiters, the limit, and why nobody gets a slot")
     def state(self) -> Slots:
         return self._slots
 
-    async def _grant(self) -> None:
-        """Grant what is free and tell the incidents; one that is gone gives its slot up at once."""
-        while self._news or self._slots.waiters:
-            self._news = False
-            granted = [*self._slots.grant(), *self._repeated]
-            self._repeated = []
-            workflow.set_current_details(self._details())
-            if not granted:
-                return
-            await asyncio.gather(*(self._tell(holder) for holder in granted))
+    async def _serve(self) -> bool:
+        """Give what is free, by two looks at the cluster. False: it gave no answer, and nobody a slot."""
+        if not self._slots.waiters or self._slots.stopped(workflow.now()):
+            return True
+        seen = await self._look("which nodes are unavailable?")
+        if seen is not None and self._slots.grant(seen, workflow.now()):
+            seen = await self._look("are they still the same, with the slots held?")
+            if seen is None:
+                self._slots.put_back()
+            else:
+                self._slots.confirm(seen, workflow.now())
+        return seen is not None
 
-    async def _tell(self, holder: SlotRequest) -> None:
+    async def _look(self, question: str) -> PoolSeen | None:
+        request = self._slots.look()
+        if request is None:
+            return None
         try:
-            await workflow.get_external_workflow_handle(holder.incident).signal("slot_granted", holder)
+            return await workflow.execute_activity_method(
+                ClusterActivities.observe_pool,
+                request,
+                summary=f"pool {self._slots.pool}: {question}",
+                **POOL,
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            self._slots.why = f"the cluster could not be looked at: {in_words(error)}"
+            return None
+
+    async def _rest(self, answered: bool) -> None:
+        """Until there is news, or the clock alone changes what is right."""
+        now = workflow.now()
+        moments = [moment for moment in (self._slots.next_change(now),) if moment is not None]
+        if self._slots.holders or self._slots.waiters:
+            moments.append(self._checked + CHECK)
+        else:
+            self._checked = now
+        if not answered:
+            moments.append(now + LOOK_AGAIN)
+        rest = max(min(moments) - now, timedelta(seconds=1)) if moments else None
+        with contextlib.suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._news or self._may_continue_as_new(),
+                timeout=rest,
+                timeout_summary="next look at the incidents and the cluster",
+            )
+        if not (self._slots.holders or self._slots.waiters):
+            self._checked = workflow.now()
+
+    def _may_continue_as_new(self) -> bool:
+        """Long enough, and nothing is on its way: what a run sends in its last moment is lost."""
+        now = workflow.now()
+        return (
+            workflow.info().is_continue_as_new_suggested()
+            and not self._telling
+            and not self._slots.untold(now)
+            and not self._slots.has_news_for_guard(now)
+            and workflow.all_handlers_finished()
+        )
+
+    async def _tell_holders(self) -> None:
+        """Tell holders what they have to know, beside the rounds: a look at the cluster may take its time."""
+        while True:
+            await workflow.wait_condition(
+                lambda: self._slots.complete and bool(self._slots.untold(workflow.now()))
+            )
+            self._telling += 1
+            news = self._slots.untold(workflow.now())
+            for holder, why in news:
+                self._slots.told(holder, why)
+            await asyncio.gather(*(self._tell(holder, why) for holder, why in news))
+            self._telling -= 1
+
+    async def _tell(self, holder: Holder, why: str) -> None:
+        """Tell one; an incident that is gone gives its slot up at once."""
+        incident = workflow.get_external_workflow_handle(holder.incident)
+        try:
+            if why:
+                await incident.signal("disruption_stopped", Stop(run_id=holder.run_id, why=why))
+            else:
+                await incident.signal("slot_granted", as_request(holder))
         except (ApplicationError, FailureError):
-            self._slots.give_up(holder)
+            self._slots.give_up(holder, workflow.now())
             self._news = True
+
+    async def _tell_guard(self) -> None:
+        """Tell the guard of the fleet what it has to know; it is started where it does not run."""
+        while True:
+            await workflow.wait_condition(lambda: self._slots.has_news_for_guard(workflow.now()))
+            self._telling += 1
+            for word in self._slots.for_guard(workflow.now()):
+                signal = GUARD_SIGNALS[type(word)]
+                await workflow.execute_activity_method(
+                    TemporalActivities.ensure_guard,
+                    EnsureGuard.model_validate(
+                        {"cluster": self._slots.cluster, "signal": signal, "argument": word}
+                    ),
+                    summary=f"tell the guard of the fleet: {signal}",
+                    **TEMPORAL,
+                )
+            self._telling -= 1
 
     async def _take_over(self) -> None:
         """Somebody may have terminated the budget before this one; its holders still disrupt their nodes."""
@@ -104,32 +276,26 @@ class DisruptionBudget:
             summary=f"which incidents of pool {self._slots.pool} disrupt a node already?",
             **TEMPORAL,
         )
-        self._repeated += self._slots.take_over(found.holders)
-        self._news = True
+        self._slots.take_over(found.holders)
 
     async def _drop_closed(self) -> None:
         self._checked = workflow.now()
         known = (*self._slots.holders, *self._slots.waiters)
-        for first in range(0, len(known), HOLDERS_AT_ONCE):
-            await self._drop_closed_of(known[first : first + HOLDERS_AT_ONCE])
+        for first in range(0, len(known), ASKED_AT_ONCE):
+            await self._drop_closed_of(known[first : first + ASKED_AT_ONCE])
 
     async def _drop_closed_of(self, known: tuple[SlotRequest, ...]) -> None:
         found = await workflow.execute_activity_method(
             TemporalActivities.find_closed_incidents,
-            FindClosedIncidents(incidents=known),
+            FindClosedIncidents(incidents=tuple(map(as_request, known))),
             summary=f"are the {len(known)} incidents with a slot or a request still open?",
             **TEMPORAL,
         )
         for closed in found.closed:
-            self._slots.give_up(closed)
+            self._slots.give_up(closed, workflow.now())
 
-    def _details(self) -> str:
-        holders = "\n".join(
-            f"- {holder.node} ([incident]({holder.incident}))" for holder in self._slots.holders
-        )
-        waiters = "\n".join(f"- {waiter.node}" for waiter in self._slots.waiters)
-        return (
-            f"**{len(self._slots.holders)} of {self._slots.limit()} slots** of pool "
-            f"`{self._slots.pool}` are held.\n\n"
-            f"Holders\n{holders or '- none'}\n\nWaiting\n{waiters or '- none'}"
-        )
+    def _show(self) -> None:
+        workflow.set_current_details(details(self._slots, workflow.now()))
+
+
+GUARD_SIGNALS = {BudgetOpened: "budget_opened", PoolUnhealthy: "pool_unhealthy", CaughtUp: "caught_up"}

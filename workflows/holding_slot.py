@@ -42,12 +42,23 @@ async def hold_slot(incident: Incident) -> None:
     )
 
 
+async def withdraw(incident: Incident) -> None:
+    """Withdraw a request that was not granted: something else comes first now."""
+    if incident.slot_wanted and not incident.slot_held:
+        await return_slot(incident)
+
+
 async def return_slot(incident: Incident) -> None:
     """Return the slot, or withdraw the request. A budget that is gone has none to return."""
     if not incident.slot_wanted:
         return
     incident.slot_wanted = incident.slot_held = False
     incident.stopped = ""
+    await refuse_slot(incident)
+
+
+async def refuse_slot(incident: Incident) -> None:
+    """Tell the budget that this incident has no use for a slot."""
     try:
         await _tell_budget(incident, "return_slot", slot_request(incident))
     except (ApplicationError, FailureError) as error:

@@ -35,6 +35,15 @@ CLUSTER: dict[str, Any] = {
 }
 """Reads, block and unblock: tried while the API server is away, then a person is asked. Nothing else."""
 
+POOL: dict[str, Any] = {
+    "task_queue": CLUSTER_QUEUE,
+    "schedule_to_close_timeout": timedelta(seconds=45),
+    "start_to_close_timeout": timedelta(seconds=30),
+    "heartbeat_timeout": HEARTBEAT,
+    "retry_policy": BRIEFLY,
+}
+"""A look that a budget waits for, with all that want to hear of it: without an answer nobody gets a slot."""
+
 LOOK_HOLDS = timedelta(seconds=60)
 """How long a look at the node permits an act: block, boot and machine may be others a minute later."""
 

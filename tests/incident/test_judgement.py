@@ -1,4 +1,4 @@
-"""Guard, validation and slots as tables."""
+"""Guard and validation as tables."""
 
 import pytest
 from incident.plans import identity
@@ -6,9 +6,7 @@ from incident.plans import identity
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
 from gpu_runbooks.activities.model.plan import ExpectedHardware
-from gpu_runbooks.activities.model.slot import PoolBudget, PoolRules, SlotRequest
 from gpu_runbooks.workflows.guard import Clear, Gone, Rebooted, Registered, Released, inspect
-from gpu_runbooks.workflows.slots import Slots, read_request
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node, untestable
 
 P5 = ExpectedHardware(instance_type="p5.48xlarge", gpus=8, efa_interfaces=32, nvlink=True)
@@ -116,83 +114,3 @@ def test_a_type_without_efa_needs_no_efa_key():
     g6 = ExpectedHardware(instance_type="g6.xlarge", gpus=1, efa_interfaces=0, nvlink=False)
     assert failures(judge_node(NodeObservation(identity=None, ready="True", gpus=1), g6)) == ""
     assert failures(judge_node(NodeObservation(identity=None, ready="True", gpus=1, efa_interfaces=1), g6))
-
-
-def ask(node: str, run: str = "r1", severity: int = 2, limit: int = 2) -> SlotRequest:
-    rules = PoolRules(budget=PoolBudget(max_unavailable=limit), selector={"pool": "p5"})
-    return SlotRequest(incident=f"node/test/{node}", run_id=run, node=node, severity=severity, rules=rules)
-
-
-def nodes(requests: list[SlotRequest]) -> list[str]:
-    return [request.node for request in requests]
-
-
-def test_slots_are_granted_by_severity_then_age_and_never_beyond_the_limit():
-    slots = Slots(cluster="test", pool="p5")
-    for request in (ask("a"), ask("b"), ask("c"), ask("d", severity=4)):
-        slots.request(request)
-    assert nodes(slots.grant()) == ["d", "a"]
-    assert slots.grant() == []
-    slots.give_up(ask("d"))
-    assert nodes(slots.grant()) == ["b"]
-    assert nodes(slots.holders) == ["a", "b"]
-
-
-def test_asking_twice_gives_one_slot_and_returning_twice_frees_one():
-    slots = Slots(cluster="test", pool="p5")
-    for request in (ask("a"), ask("a"), ask("b"), ask("c")):
-        slots.request(request)
-    assert nodes(slots.grant()) == ["a", "b"]
-    slots.request(ask("a"))
-    assert nodes(slots.waiters) == ["c"]
-    slots.give_up(ask("a"))
-    slots.give_up(ask("a"))
-    assert nodes(slots.grant()) == ["c"]
-    assert slots.grant() == []
-
-
-def test_a_withdrawn_request_is_not_granted_later():
-    slots = Slots(cluster="test", pool="p5")
-    slots.request(ask("a", limit=1))
-    slots.grant()
-    slots.request(ask("b", limit=1))
-    slots.give_up(ask("b"))
-    slots.give_up(ask("a"))
-    assert slots.grant() == []
-
-
-def test_an_older_run_of_the_same_node_does_not_return_the_slot_of_the_newer():
-    slots = Slots(cluster="test", pool="p5")
-    slots.request(ask("a", run="new"))
-    slots.grant()
-    slots.give_up(ask("a", run="old"))
-    assert slots.holds(ask("a", run="new"))
-
-
-def test_the_newest_policy_gives_the_limit():
-    slots = Slots(cluster="test", pool="p5")
-    slots.request(ask("a", limit=3))
-    slots.request(ask("b", limit=3))
-    assert nodes(slots.grant()) == ["a", "b"]
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [
-        None,
-        "x",
-        [1, 2],
-        {"incident": 1},
-        {"incident": "", "run_id": "x", "node": "y"},
-        {"incident": "budget/test/p5", "run_id": "x", "node": "y"},
-        {"incident": "someone/elses/workflow", "run_id": "x", "node": "y"},
-        {"incident": "node/test/" + "n" * 1200, "run_id": "x", "node": "y"},
-        {"incident": "node/test/n1", "run_id": "", "node": "n1"},
-    ],
-)
-def test_a_signal_that_is_no_request_is_none(raw):
-    assert read_request(raw) is None
-
-
-def test_a_request_is_read():
-    assert read_request(ask("a").model_dump(mode="json")) == ask("a")
