@@ -6,12 +6,13 @@ machine. A GPU that comes back by its serial number in a new instance brings the
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from gpu_runbooks.activities.history.recorded_repairs import indexed, is_hardware_name
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.ledger import HardwareHistory, PastRepair, RecallHardware
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.node_task import GpuFacts, HardwareFacts
@@ -27,6 +28,9 @@ NEXT = {
 
 MOST_NAMES = 100
 """Of one question to the ledger."""
+
+MOST_SIGNS, LONGEST_SIGN = 12, 60
+"""Of one return in the memo, whose size is limited."""
 
 NO_SERIALS = frozenset({"n/a", "[n/a]", "none", "unknown", "not supported", "[not supported]"})
 """What drivers say in place of a serial number: it would make one machine of all."""
@@ -146,6 +150,49 @@ def cap_reached(rung: RungName, before: Done, own: int, policy: RepeatPolicy) ->
     return (
         f"{rung} was done {_times(times)} to the same hardware within {window_in_words(policy.window)}, and "
         f"policy allows {cap}: {', '.join(where)}. Once more only by an operator"
+    )
+
+
+def signs_of(faults: Iterable[Fault]) -> tuple[str, ...]:
+    """What tells that a fault is the same as another on the same hardware: its code, or its GPU."""
+    signs: dict[str, None] = {}
+    for fault in faults:
+        if fault.source is not FaultSource.MANUAL:
+            gpu = fault.entity.uuid or fault.entity.pci_address
+            named = [f"{fault.source} {fault.code}", f"at {gpu}" if gpu else ""]
+            signs |= dict.fromkeys(name[:LONGEST_SIGN] for name in named if name)
+    return tuple(signs)[:MOST_SIGNS]
+
+
+def undone(
+    history: HardwareHistory,
+    hardware: Suspect,
+    signs: Collection[str],
+    policy: RepeatPolicy,
+    now: datetime,
+) -> Done:
+    """Returns of this hardware to service whose fault is here again."""
+    returns = [
+        each
+        for each in _recent(history.repairs, policy, now)
+        if each.rung is RungName.RETURN
+        and _share(each.hardware, hardware.machine)
+        and _share(each.signs, signs)
+    ]
+    return Done(len(returns), _in_words(returns))
+
+
+def loop_reached(before: Done, own: int, policy: RepeatPolicy) -> str:
+    """Why a person has to look before anything is done; empty where the hardware may be tried once more."""
+    times = before.times + own
+    if times < policy.returns:
+        return ""
+    where = [before.where] if before.where else []
+    where += [f"{own} in this incident"] if own else []
+    return (
+        f"the same fault came back after each of {times} returns to service within "
+        f"{window_in_words(policy.window)}, and policy asks from {policy.returns} on: {', '.join(where)}. "
+        "Take the machine out, or say retry or escalate_to to go on"
     )
 
 

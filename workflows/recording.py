@@ -58,6 +58,26 @@ def remember(incident: Incident) -> None:
     workflow.upsert_memo(repairs_memo([*remembered(), repair]))
 
 
+def remember_return(incident: Incident) -> None:
+    """Leave a return in the memo: a fault that comes back after each is no case for one more repair."""
+    act, same = incident.acts[-1], incident.target.provider_id == incident.plan.identity.provider_id
+    gpus = incident.faulty_gpus() if same else []
+    names = ledger.suspect(incident.target, None, gpus).machine
+    names = tuple(dict.fromkeys([*names, *(incident.machine if same else ())]))
+    returned = PastRepair(
+        rung=act.rung,
+        proven=True,
+        ended=act.ended,
+        hardware=names[: ledger.MOST_NAMES],
+        signs=ledger.signs_of(incident.faults),
+        incident=incident.workflow_id,
+        run_id=incident.run_id,
+    )
+    if incident.know(names):
+        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
+    workflow.upsert_memo(repairs_memo([*remembered(), returned]))
+
+
 def remembered() -> tuple[PastRepair, ...]:
     """The repairs in this run's memo."""
     return repairs_of_memo(workflow.memo_value(MEMO, default=[]))

@@ -12,7 +12,7 @@ MOST_REPAIRS = 60
 
 
 class PastRepair(Wire):
-    """One reset, reboot or replacement of a closed incident."""
+    """One reset, reboot or replacement of an incident, or a return to service."""
 
     rung: RungName
     proven: bool
@@ -20,6 +20,8 @@ class PastRepair(Wire):
     ended: datetime
     hardware: tuple[str, ...]
     """What it was done to: the GPU's UUID and serial for a reset of one, else instance id, GPUs and board."""
+    signs: tuple[str, ...] = ()
+    """Of a return: codes and GPUs of the faults before it, so that the same fault is known again."""
     incident: str
     """Workflow id."""
     run_id: str

@@ -56,7 +56,7 @@ def lemons(runs: Iterable[RecordedRun], since: datetime) -> list[Lemon]:
         repair: [name for name in repair.hardware if is_hardware_name(name)]
         for run in runs
         for repair in run.repairs or ()
-        if repair.ended >= since
+        if repair.ended >= since and repair.rung is not RungName.RETURN
     }
     found = [
         _lemon(sorted(group, key=lambda each: each.ended, reverse=True), outcomes)
