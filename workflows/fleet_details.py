@@ -32,6 +32,8 @@ def details(fleet: Fleet, now: datetime) -> str:
             if storm.ended
         ]
         parts.append("\n".join(["### Storms that are over", *over]))
+    if fleet.notes:
+        parts.append("\n".join(["### What people ordered", *(f"- {note}" for note in reversed(fleet.notes))]))
     return "\n\n".join(parts)
 
 

@@ -41,6 +41,7 @@ MOST_STORMS = 12
 FURTHER = "further signatures"
 KEPT_PAST = MOST_STORMS
 MOST_HALTS = 10
+KEPT_NOTES = 10
 
 TRUSTED = timedelta(hours=1)
 """How long a person's word holds that the unhealthy nodes of a pool are no storm."""
@@ -64,6 +65,8 @@ class Fleet(BaseModel):
     trusted: dict[str, datetime] = {}
     """Pools that a person knows better about, until when."""
     begun: int = 0
+    notes: list[str] = []
+    """What people ordered, the last ones. All of it is in the history."""
 
     def see(self, fault: FaultSeen, now: datetime) -> None:
         """Count a node with a signature. What a person started is no alarm."""
@@ -145,6 +148,10 @@ class Fleet(BaseModel):
         if storm.pool:
             self.trusted = {**self.trusted, storm.pool: now + TRUSTED}
         self._end(storm, how, now)
+
+    def note(self, now: datetime, text: str) -> None:
+        """Record a line for the auditor."""
+        self.notes = [*self.notes, f"{now:%Y-%m-%d %H:%M:%S} UTC: {text[:LONGEST_WHY]}"][-KEPT_NOTES:]
 
     def pass_time(self, now: datetime) -> None:
         """Do what is due: end halts, pace storms that were quiet, end those that all caught up with."""
