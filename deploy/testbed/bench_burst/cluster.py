@@ -14,7 +14,7 @@ from gpu_runbooks.activities.nodes.node import NODES
 from testbed.background import together
 from testbed.bench_burst.plan import Plan
 from testbed.cloud import Cloud
-from testbed.control_plane import ControlPlane
+from testbed.control_plane import NAMESPACE, ControlPlane
 from testbed.fleet import is_ready
 from testbed.nodes import gpu_node
 from testbed.processes import PartFailedError, Processes
@@ -30,6 +30,9 @@ LEASE_SECONDS = 400
 PATIENT = ("--node-monitor-grace-period=15m",)
 """A thousand kubelets are other machines' work: here their leases would take a good part of what is measured,
 and a machine that is short of processor time would make nodes NotReady that nothing is wrong with."""
+
+AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/node-agent"
+"""Nothing of the burst's ladder asks an agent, and a thousand new pods would still be starting."""
 
 CREATED_AT_ONCE = 16
 READY_PATIENCE = 300.0
@@ -64,9 +67,10 @@ class BurstCluster:
                 await together(plane.launch(), temporal.start())
             async with plane.client() as kubernetes:
                 with progress.step(f"{plan.nodes} nodes in {plan.pools} pools"):
+                    await plane.apply_kustomization(MANIFESTS)
+                    await kubernetes.request("DELETE", AGENTS)
                     await _populate(kubernetes, plan)
                 with progress.step(f"Product: {', '.join(ROLES)}"):
-                    await plane.apply_kustomization(MANIFESTS)
                     await together(*map(product.start, ROLES))
                 yield cls(kubernetes, temporal, product, processes)
 
