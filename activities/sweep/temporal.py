@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from temporalio import activity
 from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client
-from temporalio.service import RPCError
+from temporalio.common import QueryRejectCondition
+from temporalio.exceptions import TemporalError
 
 from gpu_runbooks.activities.model.slot import SlotRequest
 from gpu_runbooks.activities.model.sweep import (
@@ -46,7 +47,7 @@ CALLS = 10
 MOST_INSTANCES = 5
 MOST_NAMES = 20
 
-UNANSWERED = (RPCError, RuntimeError, ValueError)
+UNANSWERED = (TemporalError, RuntimeError, ValueError)
 """ValueError: the SDK's words for a workflow with a status that it has no name for."""
 
 
@@ -128,7 +129,7 @@ class TemporalSweep(SweepOfTemporal):
     async def look_again(self, request: LookAgain) -> LookedAgain:
         handle = self._client.get_workflow_handle(request.incident, run_id=request.run_id)
         try:
-            status: Any = await handle.query("status")
+            status: Any = await handle.query("status", reject_condition=QueryRejectCondition.NOT_OPEN)
             if status["target"] != request.node:
                 return LookedAgain(told=False, why=f"it is about its successor {status['target']} by now")
             await handle.signal("look_again")

@@ -14,7 +14,7 @@ from incident.conftest import dev_server
 from intake.stand_in import StandIn
 from sweep.stand_ins import Budget, Ending
 from temporalio import activity
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
@@ -57,41 +57,18 @@ class Pager:
 
 
 @dataclass
-class Sweeping:
-    """What a sweep needs."""
+class InTemporal:
+    """Workflows of one cluster on the server."""
 
     client: Client
-    kubernetes: Kubernetes
     cluster: str
-    settings: Settings
-    sweep: ClusterSweep
-    conditions: BadConditions
-    pager: Pager
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
-        """The workers of all queues."""
-        queues: dict[str, dict[str, Any]] = {
-            REMEDIATION_QUEUE: {"workflows": [FleetSweep, StandIn, Ending, Budget]},
-            TEMPORAL_QUEUE: {"activities": TemporalSweep(self.client).activities()},
-            CLUSTER_QUEUE: {"activities": [*self.sweep.activities(), self.pager.page]},
-        }
-        async with (
-            Worker(self.client, task_queue=REMEDIATION_QUEUE, **queues[REMEDIATION_QUEUE]),
-            Worker(self.client, task_queue=TEMPORAL_QUEUE, **queues[TEMPORAL_QUEUE]),
-            Worker(self.client, task_queue=CLUSTER_QUEUE, **queues[CLUSTER_QUEUE]),
-        ):
+        """The worker of the workflows."""
+        workflows = [FleetSweep, StandIn, Ending, Budget]
+        async with Worker(self.client, task_queue=REMEDIATION_QUEUE, workflows=workflows):
             yield
-
-    async def run(self, name: str = "") -> dict[str, Any]:
-        """One sweep, as a person starts it."""
-        handle: Any = await self.client.start_workflow(
-            "FleetSweep",
-            {"cluster": self.cluster},
-            id=f"sweep/{self.cluster}{name}",
-            task_queue=REMEDIATION_QUEUE,
-        )
-        return await handle.result()
 
     async def ended(self, node: str, outcome: str) -> str:
         """A runbook of this node that ended so; its first run id."""
@@ -101,7 +78,7 @@ class Sweeping:
         await handle.result()
         return str(handle.first_execution_run_id)
 
-    async def opened(self, node: str, **attributes: Any) -> str:
+    async def opened(self, node: str) -> str:
         """An open incident of this node; its first run id."""
         report = {"fault": {"fingerprint": "f"}, "plan": {"identity": {"provider_id": "p"}}}
         handle = await self.client.start_workflow(
@@ -109,9 +86,39 @@ class Sweeping:
             {"report": report},
             id=f"node/{self.cluster}/{node}",
             task_queue=REMEDIATION_QUEUE,
-            **attributes,
         )
         return str(handle.first_execution_run_id)
+
+
+@dataclass
+class Sweeping(InTemporal):
+    """All that a sweep needs."""
+
+    settings: Settings
+    sweep: ClusterSweep
+    conditions: BadConditions
+    pager: Pager
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        """The workers of all queues."""
+        temporal = TemporalSweep(self.client).activities()
+        cluster = [*self.sweep.activities(), self.pager.page]
+        async with (
+            super().working(),
+            Worker(self.client, task_queue=TEMPORAL_QUEUE, activities=temporal),
+            Worker(self.client, task_queue=CLUSTER_QUEUE, activities=cluster),
+        ):
+            yield
+
+    async def start(self, name: str = "") -> WorkflowHandle[Any, Any]:
+        """A sweep, as a person starts it."""
+        return await self.client.start_workflow(
+            "FleetSweep",
+            {"cluster": self.cluster},
+            id=f"sweep/{self.cluster}{name}",
+            task_queue=REMEDIATION_QUEUE,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +128,17 @@ async def server() -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def sweeping(server: Client, kubernetes: Kubernetes, tmp_path: Path) -> Sweeping:  # noqa: F811
+def in_temporal(server: Client) -> InTemporal:
+    """A cluster of its own in Temporal."""
+    return InTemporal(server, f"c-{uuid.uuid4().hex[:8]}")
+
+
+@pytest.fixture
+async def sweeping(in_temporal: InTemporal, kubernetes: Kubernetes, tmp_path: Path) -> Sweeping:  # noqa: F811
     """A cluster of its own in Temporal; on the API server all see the same nodes."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    cluster = f"c-{uuid.uuid4().hex[:8]}"
+    server, cluster = in_temporal.client, in_temporal.cluster
     settings = Settings(cluster=cluster, policy=policy, namespace=NAMESPACE, test_namespace=TEST_NAMESPACE)
     policy_file = PolicyFile(settings)
     reception = Reception(kubernetes, Incidents(server, cluster), policy_file)
@@ -138,7 +151,7 @@ async def sweeping(server: Client, kubernetes: Kubernetes, tmp_path: Path) -> Sw
         lambda node, now: conditions.overdue(node, now + timedelta(hours=1)),
         conditions.take_up,
     )
-    return Sweeping(server, kubernetes, cluster, settings, sweep, conditions, Pager())
+    return Sweeping(server, cluster, settings, sweep, conditions, Pager())
 
 
 @pytest.fixture

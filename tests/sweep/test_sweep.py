@@ -1,14 +1,17 @@
 """A whole sweep, by its Schedule, on a real API server and a real Temporal server."""
 
 import asyncio
+from datetime import UTC, datetime
 
 from cluster.conftest import block_request, change_taints
+from sweep.conftest import POOL
+from temporalio.client import WorkflowExecutionStatus
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.names import incident_id, sweep_id
 from gpu_runbooks.activities.nodes.block import block
-from gpu_runbooks.activities.nodes.node import identity_of, is_our_taint, taints_of
+from gpu_runbooks.activities.nodes.node import identity_of, is_our_taint, observe, taints_of
 from gpu_runbooks.workers.sweep_schedule import ensure_schedule
 
 TAINT = {"key": names.BLOCK_TAINT, "value": "xid-79", "effect": "NoSchedule"}
@@ -22,9 +25,12 @@ async def is_tainted(admin, node):
     return any(is_our_taint(taint) for taint in taints_of(await seen(admin, node)))
 
 
-async def annotate(admin, node, **annotations):
-    body = {"metadata": {"annotations": annotations}}
-    path = f"/api/v1/nodes/{node['metadata']['name']}"
+async def make_bad(admin, node):
+    path = f"/api/v1/nodes/{node['metadata']['name']}/status"
+    conditions = (await seen(admin, node))["status"]["conditions"]
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    bad = {"type": "KernelDeadlock", "status": "True", "reason": "DockerHung", "lastTransitionTime": now}
+    body = {"status": {"conditions": [*conditions, bad]}}
     await admin.request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
 
@@ -33,7 +39,7 @@ def found(result, node):
     return {(each["kind"], each["did"]) for each in result["findings"] if each["subject"] == name}
 
 
-async def test_the_schedule_runs_a_sweep_that_mends_what_is_ours(sweeping, admin, make_node, at_once):
+async def test_the_schedule_runs_a_sweep_that_mends_what_is_ours(sweeping, admin, kubernetes, make_node):
     tainted, orphan, held, busy = [await make_node() for _ in range(4)]
     await change_taints(admin, tainted["metadata"]["name"], lambda taints: [*taints, TAINT])
     async with sweeping.working():
@@ -41,7 +47,7 @@ async def test_the_schedule_runs_a_sweep_that_mends_what_is_ours(sweeping, admin
             run = await sweeping.ended(node["metadata"]["name"], outcome)
             incident = incident_id(sweeping.cluster, node["metadata"]["name"])
             wanted = block_request(identity_of(node), incident, run_id=run, hold=hold)
-            await block(sweeping.kubernetes, wanted)
+            await block(kubernetes, wanted)
         await change_taints(admin, busy["metadata"]["name"], lambda taints: [*taints, TAINT])
         await sweeping.opened(busy["metadata"]["name"])
         await ensure_schedule(sweeping.client, sweeping.settings)
@@ -86,3 +92,77 @@ async def _triggered(sweeping, schedule, number):
     started = actions[-1].action
     handle = sweeping.client.get_workflow_handle(started.workflow_id, run_id=started.first_execution_run_id)
     return await handle.result()
+
+
+async def test_killed_in_the_middle_and_two_at_once_a_sweep_does_no_harm(
+    sweeping, admin, kubernetes, make_node, at_once, monkeypatch
+):
+    tainted, blocked, sick = [await make_node() for _ in range(2)] + [await make_node(pool=POOL)]
+    await change_taints(admin, tainted["metadata"]["name"], lambda taints: [*taints, TAINT])
+    await make_bad(admin, sick)
+    reached, calls = asyncio.Event(), []
+    mend = sweeping.sweep._kubernetes.request
+
+    async def dying(method, path, **options):
+        """The worker ends with the write on its way: it takes effect, and nobody hears of it."""
+        answer = await mend(method, path, **options)
+        if method == "PATCH":
+            calls.append(path)
+            reached.set()
+            await asyncio.Event().wait()
+        return answer
+
+    monkeypatch.setattr(sweeping.sweep._kubernetes, "request", dying)
+    await _until(sweeping, reached)
+    monkeypatch.setattr(sweeping.sweep._kubernetes, "request", mend)
+    killed = sweeping.client.get_workflow_handle(sweep_id(sweeping.cluster))
+    async with sweeping.working():
+        run = await sweeping.opened(blocked["metadata"]["name"])
+        incident = incident_id(sweeping.cluster, blocked["metadata"]["name"])
+        await block(kubernetes, block_request(identity_of(blocked), incident, run_id=run))
+        await killed.terminate("killed in the middle")
+        both = [await sweeping.start(f"-{number}") for number in range(2)]
+        results = [await handle.result() for handle in both]
+        opened = sweeping.client.get_workflow_handle(incident_id(sweeping.cluster, sick["metadata"]["name"]))
+        assert len(await opened.query("faults")) == 1
+    assert calls == [f"/api/v1/nodes/{tainted['metadata']['name']}"]
+    assert not await is_tainted(admin, tainted)
+    assert observe(await seen(admin, blocked), incident, run).blocked
+    for result in results:
+        assert found(result, blocked) == set()
+        assert found(result, tainted) == set()
+        assert result["unread"] == []
+    mended = [found(result, sick) for result in results]
+    assert {("unhandled-condition", "mended")} in mended
+
+
+async def _until(sweeping, reached):
+    """Begin a sweep, and end its workers at this moment: what they do is cut short."""
+    async with sweeping.working():
+        await sweeping.start()
+        await reached.wait()
+
+
+async def test_a_condition_that_nobody_took_up_opens_the_incident_of_its_node_once(
+    sweeping, admin, make_node, at_once
+):
+    sick, elsewhere = await make_node(pool=POOL), await make_node()
+    await make_bad(admin, sick)
+    await make_bad(admin, elsewhere)
+    name = sick["metadata"]["name"]
+    async with sweeping.working():
+        result = await (await sweeping.start()).result()
+        assert found(result, sick) == {("unhandled-condition", "mended")}
+        assert found(result, elsewhere) == set(), "in no pool: nobody's business"
+        incident = sweeping.client.get_workflow_handle(incident_id(sweeping.cluster, name))
+        faults = await incident.query("faults")
+        assert [(each["code"], each["status"]) for each in faults] == [("KernelDeadlock", "True")]
+        result = await (await sweeping.start()).result()
+        assert found(result, sick) == set()
+
+        await incident.signal("end")
+        await incident.result()
+        result = await (await sweeping.start()).result()
+        assert found(result, sick) == {("unhandled-condition", "left")}, "dealt with: not opened again"
+        assert (await incident.describe()).status is WorkflowExecutionStatus.COMPLETED
+        assert not any(page.node == name for page in sweeping.pager.pages)
