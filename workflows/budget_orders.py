@@ -60,6 +60,12 @@ class LimitOrder(Order):
         )
 
 
+class StormOrder(Word):
+    """A storm is none, or over: a person knows better."""
+
+    storm: Annotated[str, Field(min_length=1, max_length=100)]
+
+
 Said = TypeVar("Said", bound=Word)
 
 
@@ -76,6 +82,11 @@ def read_limit(raw: Any) -> LimitOrder:
 def read_resume(raw: Any) -> Word:
     """Read `{"operator": ..., "reason": ...}`. Raises `BadInput` likewise."""
     return _read(Word, raw, "")
+
+
+def read_storm_end(raw: Any) -> StormOrder:
+    """Read `{"operator": ..., "reason": ..., "storm": "..."}`. Raises `BadInput` likewise."""
+    return _read(StormOrder, raw, ', "storm": "id, see the query state"')
 
 
 def _read(kind: type[Said], raw: Any, more: str) -> Said:

@@ -21,9 +21,9 @@ with workflow.unsafe.imports_passed_through():
         PoolUnhealthy,
     )
     from gpu_runbooks.activities.names import budget_id, fleet_id
+    from gpu_runbooks.workflows.budget_orders import StormOrder, read_halt, read_resume, read_storm_end
     from gpu_runbooks.workflows.failures import in_words
     from gpu_runbooks.workflows.fleet_details import details
-    from gpu_runbooks.workflows.halting import StormOrder, read_halt, read_resume, read_storm_end
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.storm import Storm
