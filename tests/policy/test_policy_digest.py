@@ -63,7 +63,7 @@ def test_largest_plan_stays_well_under_the_limit():
     text += f"ladders: {{reset: [{ladder}]}}\ndrain: {{rules: [{rules}]}}\n"
     (problem,) = problems(text.replace("c" * 100, "c" * 450))
     assert problem.startswith(
-        "line 1: the file: selector, owners and windows of pool p5, drain and validation"
+        "line 1: the file: selector, owners, windows and freezes of pool p5, drain and validation"
     )
     assert problem.endswith("travel with every fault: at most 12288; shorten the longest of them")
     made = plan(load_policy(text), fault(FaultSource.XID, "119"), node(), P5, "gpu-runbooks")

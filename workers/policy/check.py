@@ -7,10 +7,13 @@ from typing import Any
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workers.policy.policy_file import read_policy_file
 from gpu_runbooks.workflows.ledger import window_in_words
+from gpu_runbooks.workflows.policy.approval import ApprovalSection
 from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.schema import in_units
 from gpu_runbooks.workflows.policy.windows import Window
+
+MOMENT = "%Y-%m-%d %H:%M %Z"
 
 
 def check(file: Path) -> str:
@@ -45,10 +48,12 @@ def _lines(policy: Policy) -> Iterator[str]:
         owners = f"owners {pool.owners}" if pool.owners else "no owners"
         most = pool.budget.max_unavailable
         yield f"pool {pool.name}: mode {mode}, at most {most} at once, {windows}, {owners}"
+        for freeze in (*policy.freezes, *pool.freezes):
+            yield f"  frozen from {freeze.begins:{MOMENT}} to {freeze.ends:{MOMENT}}: {freeze.why}"
         yield f"  repairs: {_in_words(policy.repair_of(pool))}"
     yield f"ladders: {', '.join(policy.ladder_names())}"
     for name, ladder in policy.ladders.items():
-        asks = [f"{step.rung} asks for approval" for step in ladder if step.approval]
+        asks = [f"{step.rung} asks for approval{_worth(step.approval)}" for step in ladder if step.approval]
         observes = [f"{step.rung} is observed only" for step in ladder if step.mode == "observe"]
         if asks or observes:
             yield f"  {name}: {', '.join(asks + observes)}"
@@ -60,6 +65,13 @@ def _lines(policy: Policy) -> Iterator[str]:
             nvlink = "NVLink" if expected.nvlink else "no NVLink"
             devices = f"{expected.gpus} GPUs, {expected.efa_interfaces} EFA interfaces"
             yield f"hardware of {instance_type}: {devices}, {nvlink}"
+
+
+def _worth(approval: ApprovalSection) -> str:
+    """How an approval differs from any; empty where it does not."""
+    usual = approval.lasts == ApprovalSection().lasts
+    lasts = "" if usual else f" that lasts {in_units(approval.lasts)}"
+    return lasts + (" of another person" if approval.by_other else "")
 
 
 def _window(window: Window) -> str:

@@ -17,7 +17,7 @@ from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.schema import in_units
 from gpu_runbooks.workflows.severity import REPAIRS, severity
 from gpu_runbooks.workflows.slots import Slots
-from gpu_runbooks.workflows.windows import next_open
+from gpu_runbooks.workflows.windows import next_permitted
 
 DISRUPTING = frozenset({RungName.DRAIN, RungName.RESTART_WORKLOAD, *REPAIRS})
 """Rungs that wait for a maintenance window."""
@@ -240,15 +240,18 @@ def _rungs(fault: Fault, made: Plan, now: datetime) -> Iterator[str]:
     rungs = made.treatment.rungs
     begins = max(now, fault.first_seen + made.treatment.toleration)
     yield f"The first act would be {rungs[0].name}."
-    opens = next_open(made.windows, begins)
+    opens = next_permitted(made.windows, made.freezes, begins)
     first = next((rung.name for rung in rungs if rung.name in DISRUPTING), None)
     # What a person orders waits for no window.
     if opens > begins and first is not None and fault.source is not FaultSource.MANUAL:
-        yield f"Outside the pool's maintenance windows: {first} waits until {_time(opens)}."
+        frozen = next((each for each in made.freezes if each.begins <= begins < each.ends), None)
+        why = f"In a change freeze ({frozen.why})" if frozen else "Outside the pool's maintenance windows"
+        yield f"{why}: {first} waits until {_time(opens)}."
     whom = made.owners or "a person (the pool has no owners)"
     for rung in rungs:
         if rung.approval:
-            yield f"Before {rung.name} it asks {whom} for approval."
+            other = ", by another person than whoever asked" if rung.approval_by_other else ""
+            yield f"Before {rung.name} it asks {whom} for approval{other}."
         elif rung.observe:
             yield f"{rung.name} is observed only: it tells {whom} what would follow, and waits."
     if made.repair.replace == "ask" and RungName.REPLACE in _names(made.treatment):

@@ -7,12 +7,12 @@ from typing import Any
 from gpu_runbooks.activities.model.plan import Plan, Rung
 from gpu_runbooks.workflows.policy.schema import in_units
 
-ABOUT_THE_NODE = frozenset({"cluster", "identity", "traits", "policy_digest"})
+ABOUT_THE_NODE = frozenset({"cluster", "identity", "traits", "opted_out", "policy_digest"})
 """Parts of a plan that are no answer of policy."""
 
 AROUND = frozenset(
     {
-        *("budget", "owners", "pool_selector", "test_pod", "probation", "storm"),
+        *("budget", "owners", "pool_selector", "test_pod", "probation", "storm", "freezes"),
         *("operator_reminder", "operator_deadline", "after_deadline"),
     }
 )

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows.policy.fields import Duration, Flag, Written
+from gpu_runbooks.workflows.policy.approval import Approval
+from gpu_runbooks.workflows.policy.fields import Duration, Written
 
 OF_WORKLOADS = frozenset({RungName.NOTIFY_OWNER, RungName.RESTART_WORKLOAD})
 """Rungs that leave the node alone."""
@@ -45,8 +46,8 @@ class LadderRung(Written):
         default_factory=lambda written: DEFAULT_TIMEOUTS[written["rung"]]
     )
     """Time for one attempt, its wait for proof included."""
-    approval: Flag = False
-    """Whether a person is asked before each attempt."""
+    approval: Approval = None
+    """Whether a person is asked before each attempt: true, or {lasts: 1h, by_other: true}."""
     mode: Literal["observe"] | None = None
     """`observe`: the rung is decided and recorded, and a person is told instead of doing it."""
 

@@ -54,6 +54,7 @@ def plan(
         traits=node_traits(identity, labels),
         owners=pool.owners,
         windows=tuple(window.wire() for window in pool.windows),
+        freezes=tuple(freeze.wire() for freeze in (*policy.freezes, *pool.freezes)),
         treatment=treatment,
         drain=policy.drain.wire(treatment.rule),
         repair=policy.repair_of(pool),
@@ -100,7 +101,9 @@ def treatment_by(policy: Policy, answer: Answer, ladder: str | None = None) -> T
                 wait=step.wait,
                 attempts=step.attempts,
                 timeout=step.timeout,
-                approval=step.approval,
+                approval=step.approval is not None,
+                **({"approval_lasts": step.approval.lasts} if step.approval else {}),
+                approval_by_other=step.approval is not None and step.approval.by_other,
                 observe=step.mode == "observe",
             )
             for step in rungs

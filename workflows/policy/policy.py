@@ -23,6 +23,7 @@ from gpu_runbooks.workflows.policy.asking import Operator
 from gpu_runbooks.workflows.policy.drain import Drain
 from gpu_runbooks.workflows.policy.faults import FaultRule
 from gpu_runbooks.workflows.policy.fields import Duration, InstanceType, Key, Name, Written, wire_size
+from gpu_runbooks.workflows.policy.freezes import Freezes
 from gpu_runbooks.workflows.policy.hardware import Hardware
 from gpu_runbooks.workflows.policy.intake import Intake
 from gpu_runbooks.workflows.policy.ladders import BUILT_IN_LADDERS, Ladder
@@ -83,15 +84,19 @@ class Policy(Written):
     storm: StormSection = StormSection()
     """When so many nodes have faults that the alarms are doubted, such as {nodes: 10, within: 10m}."""
 
+    freezes: Freezes = ()
+    """Times in which nothing is disrupted in any pool, such as the days before a launch."""
+
     @model_validator(mode="after")
     def _fits_into_a_plan(self) -> "Policy":
         shared = wire_size(self.drain.wire()) + wire_size(self.validation)
+        shared += wire_size(self, include={"freezes"})
         for pool in self.pools:
-            size = shared + wire_size(pool, include={"selector", "owners", "windows"})
+            size = shared + wire_size(pool, include={"selector", "owners", "windows", "freezes"})
             if size > LARGEST:
                 raise ValueError(
-                    f"selector, owners and windows of pool {pool.name}, drain and validation take {size} "
-                    f"bytes and travel with every fault: at most {LARGEST}; shorten the longest of them"
+                    f"selector, owners, windows and freezes of pool {pool.name}, drain and validation take "
+                    f"{size} bytes and travel with every fault: at most {LARGEST}; shorten the longest"
                 )
         return self
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_runbooks.workflows.policy.fields import Duration, Key, LabelValue, Line, Name, Written
+from gpu_runbooks.workflows.policy.freezes import Freezes
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.windows import Window
 
@@ -41,5 +42,7 @@ class Pool(Written):
     """When nodes of the pool may be disrupted; at any time where none is written."""
     probation: Duration | None = None
     """How long nodes of this pool are watched after their return, over that of the file."""
+    freezes: Freezes = ()
+    """Times in which nothing of this pool is disrupted, beside those of the file."""
     repair: Repair = Repair()
     """How machines of this pool are repaired, where it differs from the section of the file."""
