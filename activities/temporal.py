@@ -1,9 +1,17 @@
 """Queue `temporal`: what only Temporal itself can answer."""
 
 import asyncio
+from datetime import timedelta
 
 from temporalio import activity
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    RPCTimeoutOrCancelledError,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
 from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -29,8 +37,16 @@ RUNBOOK_PHASE = SearchAttributeKey.for_keyword("RunbookPhase")
 WITH_SLOT = tuple(runbook for runbook in names.RUNBOOKS if runbook != "ReturnNode")
 """Runbooks that disturb a node. Giving one back needs no slot."""
 
-WITHOUT_SLOT = frozenset({"open", "tolerating", "notifying", "waiting-for-slot", "closed"})
-"""Phases of an incident in which it holds no slot."""
+WITHOUT_SLOT = frozenset({"open", "tolerating", "notifying", "probation", "closed"})
+"""Phases of an incident in which it holds no slot. In another one it says itself whether it does: one that is
+paused, asks a person, validates or gives back may do so without, and one that waits may just have got one."""
+
+WAITS = "waiting-for-slot"
+
+ANSWERS_WITHIN = timedelta(seconds=5)
+"""For an incident that is asked whether it holds a slot. Without an answer its phase decides."""
+
+ASKED_AT_ONCE = 20
 
 
 GUARD_DETAILS = (
@@ -76,18 +92,21 @@ class Temporal(TemporalActivities):
 
     @activity.defn
     async def find_holders(self, request: FindHolders) -> Holders:
-        """Open incidents of a pool beyond their wait for a slot, by the phase that they show."""
+        """Open incidents of a pool that hold a slot, by what each says of itself."""
         query = (
             f"WorkflowType IN {WITH_SLOT} AND ExecutionStatus = 'Running' "
             f"AND RunbookCluster = '{request.cluster}' AND RunbookPool = '{request.pool}'"
         )
-        holding = [
-            run.id
+        phases = {
+            run.id: phase
             async for run in self._client.list_workflows(query)
-            if run.typed_search_attributes.get(RUNBOOK_PHASE, "open") not in WITHOUT_SLOT
-        ]
-        holders = await asyncio.gather(*map(self._holder, holding))
-        return Holders(holders=tuple(holders))
+            if (phase := run.typed_search_attributes.get(RUNBOOK_PHASE, "open")) not in WITHOUT_SLOT
+        }
+        places = asyncio.Semaphore(ASKED_AT_ONCE)
+        holders = await asyncio.gather(
+            *(self._holder(incident, places, phase != WAITS) for incident, phase in phases.items())
+        )
+        return Holders(holders=tuple(holder for holder in holders if holder is not None))
 
     @activity.defn
     async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
@@ -108,11 +127,28 @@ class Temporal(TemporalActivities):
     async def recall_hardware(self, request: RecallHardware) -> HardwareHistory:
         return await recall_hardware(self._client, request)
 
-    async def _holder(self, incident: str) -> SlotRequest:
-        """The request that this incident must have made. A list lacks the first run id."""
-        found = await self._client.get_workflow_handle(incident).describe()
-        node = incident.rpartition("/")[2]
-        return SlotRequest(incident=incident, run_id=found.raw_info.first_run_id, node=node)
+    async def _holder(
+        self, incident: str, places: asyncio.Semaphore, without_answer: bool
+    ) -> SlotRequest | None:
+        """The request that this incident must have made; None where it holds no slot.
+
+        A list lacks the first run id, which the raw description has also for a status without a name.
+        """
+        handle = self._client.get_workflow_handle(incident)
+        execution = WorkflowExecution(workflow_id=incident)
+        async with places:
+            try:
+                status = await handle.query("status", rpc_timeout=ANSWERS_WITHIN)
+                held = bool(status["slot_held"])
+            except (RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError, ValueError):
+                held = without_answer
+            if not held:
+                return None
+            found = await self._client.workflow_service.describe_workflow_execution(
+                DescribeWorkflowExecutionRequest(namespace=self._client.namespace, execution=execution)
+            )
+        first_run = found.workflow_execution_info.first_run_id
+        return SlotRequest(incident=incident, run_id=first_run, node=incident.rpartition("/")[2])
 
     async def _is_closed(self, holder: SlotRequest) -> bool:
         try:

@@ -33,6 +33,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.options import POOL, TEMPORAL
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.slots import Holder, Slots, as_request, read_request
+    from gpu_runbooks.workflows.waits import wait_for
 
 CHECK = timedelta(minutes=1)
 """How often holders and waiters are checked to be alive (a terminated incident returns no slot), and the
@@ -40,6 +41,9 @@ cluster is looked at again while somebody waits (it changes without a message)."
 
 LOOK_AGAIN = timedelta(seconds=10)
 """After a look that had no answer."""
+
+GUARD_ANSWERS = timedelta(seconds=10)
+"""How long a budget that begins waits to hear of a storm, or of a halt everywhere, before it gives a slot."""
 
 ASKED_AT_ONCE = 50
 """Incidents in one question: a payload stays under 16 KiB."""
@@ -72,10 +76,11 @@ class DisruptionBudget:
                 "a budget has the id budget/CLUSTER/POOL and the input "
                 '{"cluster": "CLUSTER", "pool": "POOL"}, with the same names in both',
             )
-        self._slots.announced = None  # the guard is to know this run
         telling = [asyncio.create_task(each) for each in (self._tell_holders(), self._tell_guard())]
         if not self._slots.complete:
             await self._take_over()
+        if not self._slots.heard:
+            await wait_for(lambda: self._slots.heard, GUARD_ANSWERS, "what the guard of the fleet says")
         while not any(task.done() for task in telling):
             self._news = False
             self._slots.expire(workflow.now())

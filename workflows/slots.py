@@ -30,7 +30,8 @@ TOLD_AGAIN = timedelta(hours=1)
 """A pool that stays unhealthy is told to the guard again: it may have been started anew."""
 
 ANNOUNCED_AGAIN = timedelta(minutes=10)
-"""So often a budget under a brake asks the guard whether that still stands."""
+"""So often a budget in use tells the guard that it is there, and hears what brake stands: the guard may have
+been started anew."""
 
 KEPT_NOTES = 10
 
@@ -85,6 +86,8 @@ class Slots(BaseModel):
     """Nodes whose incident gave its slot back, and that may be gone without a successor."""
     halt: Halt | None = None
     brake: Brake = Brake()
+    heard: bool = False
+    """The guard has said whether there is a brake. A budget that begins may know nothing of a storm yet."""
     pace: Pace = Pace()
     override: Limit | None = None
     nodes: int | None = None
@@ -218,7 +221,7 @@ class Slots(BaseModel):
         if (brake.mode, brake.storm) != (self.brake.mode, self.brake.storm):
             self.pace = Pace()
             self.unhealthy_told = None if brake.mode == "off" else self.unhealthy_told
-        self.brake = brake
+        self.brake, self.heard = brake, True
 
     def expire(self, now: datetime) -> None:
         """End what people ordered for a time that is over, and give up on nodes that did not come again."""
@@ -234,7 +237,8 @@ class Slots(BaseModel):
         """What the guard is to be told now; each is said once."""
         words: list[BudgetOpened | PoolUnhealthy | CaughtUp] = []
         braked = self.brake.mode != "off"
-        if self.announced is None or (braked and now >= self.announced + ANNOUNCED_AGAIN):
+        busy = braked or bool(self.holders or self.waiters)
+        if self.announced is None or (busy and now >= self.announced + ANNOUNCED_AGAIN):
             self.announced = now
             words.append(BudgetOpened(pool=self.pool))
         if self.brake.mode == "pace" and not self.waiters and all(each.confirmed for each in self.holders):

@@ -109,13 +109,15 @@ def test_the_pace_permits_a_pool_that_is_still_ill():
     assert round_of(slots, pool(10)) == ["a"]
 
 
-def test_a_budget_tells_the_guard_that_it_is_there_and_under_a_brake_asks_again():
+def test_a_budget_tells_the_guard_that_it_is_there_and_again_while_it_is_in_use():
     slots = waiting(ask("a"))
     assert slots.for_guard(T0) == [BudgetOpened(pool="p5")]
+    assert slots.for_guard(T0 + 9 * MINUTE) == []
+    assert slots.for_guard(T0 + 10 * MINUTE) == [BudgetOpened(pool="p5")]
+    slots.give_up(ask("a"), T0)
     assert slots.for_guard(T0 + 60 * MINUTE) == []
     slots.hear(STOP)
     assert slots.for_guard(T0 + 60 * MINUTE) == [BudgetOpened(pool="p5")]
-    assert slots.for_guard(T0 + 61 * MINUTE) == []
 
 
 def test_a_limit_by_a_person_counts_for_its_time():
