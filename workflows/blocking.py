@@ -1,9 +1,11 @@
 """The steps around our block: put it on the node, look whether it stands, and take it off."""
 
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
+from temporalio.workflow import ActivityCancellationType
 
 from gpu_runbooks.activities.contracts import ClusterActivities
 from gpu_runbooks.activities.errors import (
@@ -26,6 +28,7 @@ from gpu_runbooks.activities.model.node import (
     UnblockResult,
 )
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.activities.names import BLOCK_ANNOTATION
 from gpu_runbooks.workflows.failures import cause_type, in_words, said
 from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.holding_slot import return_slot
@@ -34,6 +37,9 @@ from gpu_runbooks.workflows.options import CLUSTER
 from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
 from gpu_runbooks.workflows.standing import conditions_in
+
+BREAKING_OFF = {"schedule_to_close_timeout": timedelta(seconds=30)}
+"""Limits of the last look of an incident that was cancelled or failed."""
 
 OTHER_OWNER_WAIT = timedelta(minutes=1)
 """How long to leave a node alone that another incident has blocked, before asking again."""
@@ -116,6 +122,7 @@ async def _put_block(incident: Incident, *, only_adopt: bool) -> BlockResult:
             or incident.attempts(RungName.BLOCK) > 0,
         ),
         summary=f"taint and cordon {incident.target.name}: {incident.why()}"[:200],
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         **CLUSTER,
     )
 
@@ -126,6 +133,7 @@ async def unblock(incident: Incident) -> UnblockResult:
         ClusterActivities.unblock_node,
         UnblockNode(identity=incident.target, incident=incident.workflow_id, run_id=incident.run_id),
         summary=f"remove our block from {incident.target.name}, and only ours",
+        cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         **CLUSTER,
     )
 
@@ -190,6 +198,21 @@ async def clear(incident: Incident, act: str) -> bool:
     return False
 
 
+async def what_stands(incident: Incident) -> str:
+    """Whether the node of an incident that breaks off has our block, in words.
+
+    It is looked at where the block was being written. That has ended by now: a cancellation waits for it.
+    """
+    if incident.phase in {Phase.BLOCKING, Phase.RETURNING}:
+        try:
+            seen = await _look(incident, "breaking off: does our block stand?", **BREAKING_OFF)
+        except ActivityError:
+            return f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
+        incident.blocked = seen.blocked
+        return "has our block, and keeps it" if seen.blocked else "has no block of ours"
+    return "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
+
+
 async def came_back(incident: Incident) -> bool:
     """Look whether a machine that went away in its reboot registered again: then nothing replaces it unseen.
 
@@ -243,7 +266,7 @@ async def present(incident: Incident, act: str) -> bool:
     return incident.outcome is None
 
 
-async def _look(incident: Incident, question: str) -> NodeObservation:
+async def _look(incident: Incident, question: str, **limits: Any) -> NodeObservation:
     asked, incident.looked = incident.standing(), True  # a fault that joins meanwhile wants another look
     incident.look_due = False
     try:
@@ -256,7 +279,7 @@ async def _look(incident: Incident, question: str) -> NodeObservation:
                 conditions=conditions_in(asked),
             ),
             summary=question,
-            **CLUSTER,
+            **(CLUSTER | limits),
         )
     except ActivityError:
         incident.looked = False

@@ -12,10 +12,9 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.history.recorded_repairs import repairs_memo
     from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
     from gpu_runbooks.activities.model.plan import FaultReport, PlanIncident
-    from gpu_runbooks.activities.names import BLOCK_ANNOTATION
     from gpu_runbooks.workflows import audit, steps
     from gpu_runbooks.workflows.attribution import attribute
-    from gpu_runbooks.workflows.blocking import remove_block
+    from gpu_runbooks.workflows.blocking import remove_block, what_stands
     from gpu_runbooks.workflows.failures import cause_type, in_words
     from gpu_runbooks.workflows.holding_slot import return_slot
     from gpu_runbooks.workflows.incident import Incident
@@ -158,14 +157,11 @@ class IncidentLife(IncidentMessages):
             outcome, why = Outcome.CANCELLED, workflow.cancellation_reason() or "no reason given"
         else:
             outcome, why = Outcome.FAILED, str(error)
-        if incident.phase in {Phase.BLOCKING, Phase.RETURNING}:
-            left = f"may carry our block or not, see its annotation {BLOCK_ANNOTATION}"
-        else:
-            left = "had our block when last seen, and keeps it" if incident.blocked else "was not blocked"
+        incident.end(outcome, f"{outcome} ({why})")
         if isinstance(error, ApplicationError) and error.type in {NOT_BLOCKED, OPTED_OUT}:
-            incident.end(outcome, f"refused: {error.message}")
+            incident.reason = f"refused: {error.message}"
         else:
-            incident.end(outcome, f"{outcome} ({why}): node {incident.target.name} {left}")
+            incident.reason += f": node {incident.target.name} {await what_stands(incident)}"
         workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(outcome)])
         await resume_before_leaving(incident)
         enter(incident, Phase.CLOSED)
