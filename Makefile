@@ -58,6 +58,10 @@ bench-burst: binaries ## Measure 200 faults within a second on 1,000 nodes, and 
 bench-storm: binaries ## Let a broken detector loose on ours and on Karpenter (10 minutes); JSON=FILE, STEP=SECONDS
 	@python -m testbed bench-storm $(if $(JSON),--json '$(JSON)') $(if $(STEP),--step '$(STEP)')
 
+.PHONY: chaos
+chaos: binaries ## Disturb incidents in every step of the ladder (20 minutes); CELLS=draining/cancel,..., JSON=FILE
+	@python -m testbed.chaos $(if $(CELLS),--cells '$(CELLS)') $(if $(JSON),--json '$(JSON)')
+
 .PHONY: fuzz
 fuzz: binaries ## Feed a million mutated lines to the kernel log parser, thousands of bodies to the webhook; SEED=N
 	@python -m testbed.fuzz_kernel_log $(if $(SEED),--seed '$(SEED)')

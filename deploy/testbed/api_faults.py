@@ -97,6 +97,16 @@ def delay(seconds: float) -> Behaviour:
     return behave
 
 
+def hold(until: asyncio.Event) -> Behaviour:
+    """Let the call pass on when the event is set. One whose caller gave up before that is never passed on."""
+
+    async def behave(_: web.Request, forward: Forward) -> web.StreamResponse:
+        await until.wait()
+        return await forward()
+
+    return behave
+
+
 def lose_answer() -> Behaviour:
     """Let the API server do what it is asked, and close the connection in place of its answer.
 

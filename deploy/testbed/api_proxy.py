@@ -9,10 +9,11 @@ A call that no rule fits is passed on as it is, watches line by line. Every call
 it. Behaviours are in `testbed.api_faults`.
 """
 
+import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -50,6 +51,7 @@ class Rule:
     behaviour: Behaviour
     method: str
     path: re.Pattern[str]
+    body: re.Pattern[str]
     watch: bool | None
     authorization: str | None
     skip: int
@@ -62,6 +64,7 @@ class Rule:
         fits = (
             self.method in {"*", call.method}
             and self.path.fullmatch(call.path) is not None
+            and self.body.search(call.body.decode(errors="replace")) is not None
             and self.watch in {None, call.watch}
             and self.authorization in {None, call.authorization}
         )
@@ -82,7 +85,11 @@ class ApiProxy:
         self._upstream = upstream
         self._session = session
         self._rules: list[Rule] = []
+        self._open: set[asyncio.BaseTransport] = set()
+        self._outage: Behaviour | None = None
         self.calls: list[Call] = []
+        self.answered: list[tuple[Call, int]] = []
+        """The calls that the API server itself answered, with the status."""
         self.url = ""
 
     @classmethod
@@ -120,6 +127,7 @@ class ApiProxy:
         *,
         method: str = "*",
         path: str = ".*",
+        body: str = "",
         watch: bool | None = None,
         authorization: str | None = None,
         skip: int = 0,
@@ -127,17 +135,32 @@ class ApiProxy:
     ) -> Rule:
         """Do this to the next `times` calls that fit (None: to all), after letting `skip` of them pass.
 
-        `path` is a regular expression for the whole path, without query; `watch` None takes lists and watches
-        alike; `authorization` is the whole header.
+        `path` is a regular expression for the whole path, without query, `body` one for a part of the body;
+        `watch` None takes lists and watches alike; `authorization` is the whole header.
         """
         left = float("inf") if times is None else times
-        rule = Rule(behaviour, method, re.compile(path), watch, authorization, skip, left)
+        rule = Rule(behaviour, method, re.compile(path), re.compile(body), watch, authorization, skip, left)
         self._rules.append(rule)
         return rule
+
+    def forget(self, rule: Rule) -> None:
+        """Forget one rule."""
+        self._rules.remove(rule)
 
     def heal(self) -> None:
         """Forget all rules. What hangs already goes on hanging."""
         self._rules.clear()
+
+    @contextmanager
+    def outage(self, behaviour: Behaviour) -> Iterator[None]:
+        """Do this to every call while the body runs, whatever the rules say; open connections are cut."""
+        self._outage = behaviour
+        for connection in self._open:
+            connection.close()
+        try:
+            yield
+        finally:
+            self._outage = None
 
     def seen(self, method: str = "*", path: str = ".*", *, watch: bool | None = None) -> list[Call]:
         """The calls so far that fit, oldest first."""
@@ -160,7 +183,18 @@ class ApiProxy:
             request.headers.get("Authorization", ""),
         )
         self.calls.append(call)
+        if self._outage is not None:
+            return await self._outage(request, lambda: self._forward(request, call))
+        connection = request.transport
+        if connection is None:
+            raise ConnectionResetError("the client went away")
+        self._open.add(connection)
+        try:
+            return await self._answer(request, call)
+        finally:
+            self._open.discard(connection)
 
+    async def _answer(self, request: web.Request, call: Call) -> web.StreamResponse:
         async def forward() -> web.StreamResponse:
             return await self._forward(request, call)
 
@@ -183,6 +217,7 @@ class ApiProxy:
             skip_auto_headers=("Accept-Encoding", "Content-Type", "User-Agent"),
             allow_redirects=False,
         ) as answer:
+            self.answered.append((call, answer.status))
             passed_on = [
                 (name, value)
                 for name, value in answer.headers.items()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 
+from testbed.aws_faults import AwsFaults
 from testbed.call_log import Call, read_calls
-from testbed.ec2_server import TESTBED_CALLER
+from testbed.ec2_server import FAULTS, TESTBED_CALLER
 from testbed.nodes import GPU_INSTANCE_TYPE, POOL, POOL_LABEL, REGION, SYSTEM_INSTANCE_TYPE, ZONE
 from testbed.processes import Processes
 from testbed.readiness import answers
@@ -36,6 +37,7 @@ class Cloud:
         self._kubeconfig = kubeconfig
         self._cluster = cluster
         self._log = directory / "ec2-calls.jsonl"
+        self.faults = AwsFaults(self._log.with_name(FAULTS))
         self.url = ""
         self.events = ""
         """URL of the queue of events."""
@@ -99,6 +101,29 @@ class Cloud:
             MaxCount=1,
             Placement={"AvailabilityZone": ZONE},
         )
+
+    async def grow(self, gpu_nodes: int) -> None:
+        """Launch so many more GPU nodes in the group."""
+        await asyncio.to_thread(self._grow, gpu_nodes)
+
+    def _grow(self, gpu_nodes: int) -> None:
+        (group,) = self.autoscaling().describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])[
+            "AutoScalingGroups"
+        ]
+        wanted = group["DesiredCapacity"] + gpu_nodes
+        self.autoscaling().update_auto_scaling_group(
+            AutoScalingGroupName=GROUP, MaxSize=wanted, DesiredCapacity=wanted
+        )
+
+    async def shrink(self, instances: list[str]) -> None:
+        """Terminate instances of the group for good."""
+        await asyncio.to_thread(self._shrink, instances)
+
+    def _shrink(self, instances: list[str]) -> None:
+        for instance in instances:
+            self.autoscaling().terminate_instance_in_auto_scaling_group(
+                InstanceId=instance, ShouldDecrementDesiredCapacity=True
+            )
 
     def calls(self, action: str = "") -> list[Call]:
         """Calls by others than the testbed, oldest first: all, or those of one action (`RebootInstances`)."""

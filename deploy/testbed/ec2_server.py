@@ -9,8 +9,13 @@ import asyncio
 import io
 import os
 import re
+import select
+import socket
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,26 +26,40 @@ from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
+from testbed.aws_faults import REFUSED, AwsFaults
 from testbed.bridge import Bridge, Instance
 from testbed.call_log import Call, append_call
 
 TESTBED_CALLER = "TESTBED"
 """Access key id of the testbed's own calls, which are not logged."""
 
+FAULTS = "aws-faults"
+"""Folder beside the log through which faults are asked for."""
+
 CALLER = re.compile(r"Credential=([^/]+)/")
 
 
 class Front:
-    """WSGI application before moto's: logs each call, and passes on what the bridge must know."""
+    """WSGI application before moto's: logs each call, passes on what the bridge must know, makes faults."""
 
-    def __init__(self, application: Any, log: Path, seen: Callable[[Call], None]) -> None:
+    def __init__(self, application: Any, log: Path, seen: Callable[[Call], None], faults: AwsFaults) -> None:
         self._application = application
         self._log = log
         self._seen = seen
+        self._faults = faults
 
     def __call__(self, environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         body = environment["wsgi.input"].read(int(environment.get("CONTENT_LENGTH") or 0))
         environment["wsgi.input"] = io.BytesIO(body)
+        call = _call(body, environment)
+        ours = call.caller == TESTBED_CALLER
+        gave_up = partial(_gave_up, environment)
+        verdict = "pass" if ours else self._faults.before(call.action, call.instance_ids, gave_up)
+        if verdict == "refuse":
+            start_response("503 Service Unavailable", [("Content-Type", "text/xml")])
+            return [REFUSED]
+        if verdict == "drop":
+            return _drop(environment, start_response)
         statuses: list[int] = []
 
         def remember(status: str, *rest: Any) -> Any:
@@ -48,22 +67,47 @@ class Front:
             return start_response(status, *rest)
 
         answer = list(self._application(environment, remember))
-        parameters = dict(parse_qsl(body.decode(errors="replace")))
-        if "Action" in parameters:
-            self._note(parameters, environment.get("HTTP_AUTHORIZATION", ""), statuses[-1])
+        if call.action:
+            self._note(replace(call, status=statuses[-1]))
+        if not ours and self._faults.after(call.action, call.instance_ids, gave_up) == "drop":
+            return _drop(environment, start_response)
         return answer
 
-    def _note(self, parameters: dict[str, str], authorization: str, status: int) -> None:
-        found = CALLER.search(authorization)
-        call = Call(
-            action=parameters["Action"],
-            caller=found[1] if found else "",
-            instance_ids=tuple(value for name, value in parameters.items() if name.startswith("InstanceId")),
-            status=status,
-        )
+    def _note(self, call: Call) -> None:
         if call.caller != TESTBED_CALLER:
             append_call(self._log, call)
         self._seen(call)
+
+
+def _call(body: bytes, environment: WSGIEnvironment) -> Call:
+    """The call that is asked for, not answered yet. SQS's and moto's own have no action."""
+    parameters = dict(parse_qsl(body.decode(errors="replace")))
+    found = CALLER.search(environment.get("HTTP_AUTHORIZATION", ""))
+    return Call(
+        action=parameters.get("Action", ""),
+        # What carries no signature is the testbed's look whether the server is up.
+        caller=found[1] if found else TESTBED_CALLER,
+        instance_ids=tuple(value for name, value in parameters.items() if name.startswith("InstanceId")),
+        status=0,
+    )
+
+
+def _gave_up(environment: WSGIEnvironment) -> bool:
+    """Whether the caller has closed the connection."""
+    connection: socket.socket = environment["werkzeug.socket"]
+    readable, _, _ = select.select([connection], [], [], 0)
+    try:
+        return bool(readable) and not connection.recv(1, socket.MSG_PEEK)
+    except OSError:
+        return True
+
+
+def _drop(environment: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+    """Close the connection in place of an answer."""
+    with suppress(OSError):
+        environment["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    start_response("500 Internal Server Error", [])
+    return [b""]
 
 
 def running_instances(ec2: Any) -> list[Instance]:
@@ -94,7 +138,8 @@ async def serve(port: int, kubeconfig: Path, log: Path) -> None:
             elif not call.action.startswith("Describe"):
                 loop.call_soon_threadsafe(bridge.look)
 
-    front = Front(DomainDispatcherApplication(create_backend_app), log, seen)
+    faults = AwsFaults(log.with_name(FAULTS))
+    front = Front(DomainDispatcherApplication(create_backend_app), log, seen, faults)
     server = make_server("127.0.0.1", port, front, threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     while not kubeconfig.exists():

@@ -165,22 +165,22 @@ class Processes:
         part = await self.start(name, command(port), environment)
         await part.ready(lambda: is_ready(port), READY_SECONDS)
 
-    async def stop(self, name: str) -> None:
-        """End a child by SIGTERM, or by SIGKILL if it takes longer than `STOP_GRACE`."""
-        await self._end(name, signal.SIGTERM)
+    async def stop(self, name: str, grace: float = STOP_GRACE) -> None:
+        """End a child by SIGTERM, or by SIGKILL if it takes longer than `grace` seconds."""
+        await self._end(name, signal.SIGTERM, grace)
 
     async def kill(self, name: str) -> None:
         """End a child and its own children by SIGKILL: it can tidy up nothing."""
         await self._end(name, signal.SIGKILL)
 
-    async def _end(self, name: str, how: signal.Signals) -> None:
+    async def _end(self, name: str, how: signal.Signals, grace: float = STOP_GRACE) -> None:
         process = self._parts[name].process
         if process.returncode is None and how == signal.SIGKILL:
             _kill_group(process.pid)
         elif process.returncode is None:
             process.send_signal(how)
         try:
-            await asyncio.wait_for(process.wait(), STOP_GRACE)
+            await asyncio.wait_for(process.wait(), grace)
         except TimeoutError:
             _kill_group(process.pid)
             await process.wait()

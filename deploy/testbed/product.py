@@ -31,6 +31,9 @@ ROLES = ("controller", "cluster-worker", "cloud-worker", "intake")
 WITH_KUBERNETES = ("cluster-worker", "intake")
 """Roles whose ServiceAccount has rights; the others get no token, as in the manifests."""
 
+TERMINATION_GRACE = 45.0
+"""Seconds that the roles' Pods have to end, by their manifests."""
+
 PROGRAM = Path(sys.executable).with_name("gpu-runbooks")
 
 
@@ -76,8 +79,8 @@ class Product:
         await part.ready(lambda: self._works(role, part.pid), READY_SECONDS)
 
     async def stop(self, role: str) -> None:
-        """Ask a role to end (SIGTERM), and wait for it."""
-        await self._processes.stop(role)
+        """Ask a role to end (SIGTERM), and wait for it as long as Kubernetes would wait for its Pod."""
+        await self._processes.stop(role, TERMINATION_GRACE)
 
     async def kill(self, role: str) -> None:
         """Kill a role (SIGKILL) in whatever it is doing."""

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -13,12 +13,13 @@ from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from testbed import gpus
 from testbed.agents import Agents
 from testbed.alertmanager import Alertmanager
+from testbed.api_proxy import ApiProxy
 from testbed.background import beside, together
 from testbed.build import path_of
 from testbed.cloud import Cloud
 from testbed.control_plane import ControlPlane
 from testbed.fleet import Fleet
-from testbed.processes import Processes
+from testbed.processes import PartFailedError, Processes
 from testbed.product import MANIFESTS, POLICY, ROLES, Product
 from testbed.progress import Progress
 from testbed.temporal import Temporal
@@ -46,6 +47,13 @@ class Testbed:
     product: Product
     alertmanager: Alertmanager
 
+    @property
+    def proxy(self) -> ApiProxy:
+        """The proxy through which the product reaches the API server."""
+        if self.plane.roles_through is None:
+            raise PartFailedError("this testbed was started without a proxy: start it with proxied=True")
+        return self.plane.roles_through
+
     @classmethod
     @asynccontextmanager
     async def start(
@@ -57,18 +65,21 @@ class Testbed:
         roles: Iterable[str] = ROLES,
         policy: Path = POLICY,
         repeat_interval: timedelta = timedelta(hours=4),
+        proxied: bool = False,
         progress: Progress | None = None,
     ) -> AsyncIterator["Testbed"]:
         """Start all parts, with files and logs in `directory`; they end with the context.
 
         `workloads` need three nodes. No node has an agent at first: `agents.start` gives it one, and from
-        then on nodes that join get one as well.
+        then on nodes that join get one as well. With `proxied` the product's roles and agents reach the API
+        server through a proxy that can inject faults; all else reaches it directly.
 
         Raises `PartFailedError` with the end of a log, and `build.BinaryMissingError` where `make binaries`
         is due.
         """
         progress = progress or Progress()
-        async with Processes(directory / "logs") as processes:
+        async with AsyncExitStack() as parts:
+            processes = await parts.enter_async_context(Processes(directory / "logs"))
             plane = ControlPlane(directory, processes)
             temporal = Temporal(directory, processes)
             cloud = Cloud(directory, processes, plane.kubeconfig("admin"), CLUSTER)
@@ -78,6 +89,8 @@ class Testbed:
                 _step(progress, "EC2 and Auto Scaling", _launch(cloud, nodes)),
                 asyncio.to_thread(gpus.library),
             )
+            if proxied:
+                plane.roles_through = await parts.enter_async_context(plane.proxy())
             product = Product(directory, processes, plane, temporal, cloud, cluster=CLUSTER, policy=policy)
             alertmanager = Alertmanager(
                 directory, processes, webhook=product.webhook, token_file=product.token_file
