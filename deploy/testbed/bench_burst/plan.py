@@ -67,8 +67,7 @@ class Plan:
     def policy(self) -> dict[str, Any]:
         """Blocks and drains whatever is reported, and leaves the rest to a person, so that slots stay held.
 
-        No fault of the burst is to be taken for a storm: each kind is on more nodes than the built-in rule
-        believes.
+        The burst is to be no storm: each kind is on more nodes than the built-in rule believes.
         """
         selectors = [{POOL_LABEL: self.pool_of(number)} for number in range(self.pools)]
         return {
@@ -97,6 +96,7 @@ class Plan:
                 }
                 for number, (source, code) in enumerate(CODES)
             ],
+            "storm": {"nodes": self.faults, "unhealthy_percent": 100},
             # never run: nothing is repaired
             "validation": {"test_pod": {"image": "gpu-load-test", "command": ["gpu-load-test", "--all"]}},
         }

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from testbed.bench_storm.contenders import CONTENDERS
+from testbed.background import together
+from testbed.bench_storm.contenders import CONTENDERS, Contender
 from testbed.bench_storm.plan import Plan
 from testbed.bench_storm.report import Figures, missed, show
-from testbed.bench_storm.storm import meet_storm
+from testbed.bench_storm.storm import Outcome, meet_storm
 from testbed.progress import Progress
 from testbed.run_directory import run_directory
 
@@ -26,12 +27,14 @@ async def bench_storm(output: Path | None, plan: Plan | None = None) -> int:
     load_before = os.getloadavg()[0]
     with ExitStack() as stack:
         directories = [stack.enter_context(run_directory()) for _ in CONTENDERS]
-        async with asyncio.TaskGroup() as group:
-            met = [
-                group.create_task(meet_storm(contender, directory, plan, progress))
-                for contender, directory in zip(CONTENDERS, directories, strict=True)
-            ]
-    figures = Figures(plan, tuple(task.result() for task in met), load_before)
+        outcomes: dict[Contender, Outcome] = {}
+        turn = asyncio.Lock()
+
+        async def meet(contender: Contender, directory: Path) -> None:
+            outcomes[contender] = await meet_storm(contender, directory, plan, progress, turn)
+
+        await together(*map(meet, CONTENDERS, directories))
+    figures = Figures(plan, tuple(outcomes[contender] for contender in CONTENDERS), load_before)
     show(figures, Console())
     if output:
         output.write_text(json.dumps(figures.as_json(), indent=2) + "\n")

@@ -1,7 +1,7 @@
 """The three that meet the storm, each on a cluster of its own: the same nodes of Karpenter, the same pods."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 
 from gpu_runbooks.activities.karpenter.objects import NODE_CLAIMS, condition_of
-from gpu_runbooks.activities.kubernetes.client import Kubernetes
+from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from gpu_runbooks.activities.nodes.node import NODES
 from testbed.agents import Agents
 from testbed.background import beside, together
@@ -28,7 +28,6 @@ from testbed.testbed import CLUSTER
 
 NAMESPACE = "storm"
 READY_PATIENCE = 300.0
-LOOK_SECONDS = 1.0
 
 ROLES = ("controller", "cluster-worker", "intake")
 
@@ -115,36 +114,50 @@ async def _start_agents(kubernetes: Kubernetes, agents: Agents) -> None:
 
 async def _until_in_service(kubernetes: Kubernetes, plan: Plan) -> None:
     """Wait for nodes and pods."""
+    await _until(
+        kubernetes,
+        NODE_CLAIMS,
+        lambda claims: sum(map(_is_initialized, claims)) == plan.nodes,
+        f"{plan.nodes} initialized NodeClaims",
+    )
+    await _until(
+        kubernetes,
+        NODES,
+        lambda nodes: sum(map(is_ready, nodes)) == plan.nodes,
+        f"{plan.nodes} Ready nodes",
+    )
+    await kubernetes.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
+    # a pod is refused until the controller-manager has made the namespace's ServiceAccount
+    await _until(
+        kubernetes, f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", bool, "ServiceAccount default"
+    )
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    await kubernetes.request("POST", path, body=_deployment(plan))
+    await _until(
+        kubernetes,
+        f"/api/v1/namespaces/{NAMESPACE}/pods",
+        lambda pods: sum(map(_runs, pods)) == plan.pods,
+        f"{plan.pods} pods that run",
+    )
 
-    async def claims_done() -> bool:
-        claims = await kubernetes.items(NODE_CLAIMS)
-        done = [claim for claim in claims if condition_of(claim, "Initialized").get("status") == "True"]
-        nodes = await kubernetes.items(NODES, label_selector=POOL_SELECTOR)
-        return len(done) == plan.nodes and sum(map(is_ready, nodes)) == plan.nodes
 
-    async def account_made() -> bool:
-        # a pod is refused until the controller-manager has made the namespace's ServiceAccount
-        return bool(await kubernetes.items(f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"))
-
-    async def pods_run() -> bool:
-        pods = await kubernetes.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
-        return len([pod for pod in pods if pod["status"].get("phase") == "Running"]) == plan.pods
-
+async def _until(kubernetes: Kubernetes, path: str, holds: Callable[[list[Object]], bool], what: str) -> None:
     try:
-        async with asyncio.timeout(READY_PATIENCE):
-            while not await claims_done():
-                await asyncio.sleep(LOOK_SECONDS)
-            await kubernetes.request("POST", "/api/v1/namespaces", body={"metadata": {"name": NAMESPACE}})
-            while not await account_made():
-                await asyncio.sleep(LOOK_SECONDS)
-            path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
-            await kubernetes.request("POST", path, body=_deployment(plan))
-            while not await pods_run():
-                await asyncio.sleep(LOOK_SECONDS)
+        async with asyncio.timeout(READY_PATIENCE), aclosing(kubernetes.follow(path)) as states:
+            async for objects in states:
+                if holds(list(objects.values())):
+                    return
     except TimeoutError:
-        raise PartFailedError(
-            f"the fleet was not in service after {READY_PATIENCE:.0f} s: see the log of karpenter"
-        ) from None
+        pass
+    raise PartFailedError(f"no {what} after {READY_PATIENCE:.0f} s (GET {path}): see the log of karpenter")
+
+
+def _is_initialized(claim: Object) -> bool:
+    return bool(condition_of(claim, "Initialized").get("status") == "True")
+
+
+def _runs(pod: Object) -> bool:
+    return bool((pod.get("status") or {}).get("phase") == "Running")
 
 
 def _deployment(plan: Plan) -> dict[str, object]:

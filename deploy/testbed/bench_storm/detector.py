@@ -1,11 +1,19 @@
 """The broken detector: it calls nodes unhealthy that are not."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.nodes.node import NODES
 from testbed.fleet import POOL_SELECTOR
 from testbed.karpenter import UNHEALTHY
+
+Answer = TypeVar("Answer")
+
+TRIES = 20
+AGAIN_SECONDS = 1.0
 
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -32,7 +40,7 @@ class BrokenDetector:
 
     async def _nodes(self) -> list[Object]:
         """The pool's nodes that stay, by name: which of them are marked says nothing of their age."""
-        nodes = await self._kubernetes.items(NODES, label_selector=POOL_SELECTOR)
+        nodes = await patiently(lambda: self._kubernetes.items(NODES, label_selector=POOL_SELECTOR))
         return sorted(
             (node for node in nodes if "deletionTimestamp" not in node["metadata"]),
             key=lambda node: str(node["metadata"]["name"]),
@@ -51,7 +59,9 @@ class BrokenDetector:
         path = f"{NODES}/{node['metadata']['name']}/status"
         body = {"metadata": {"uid": node["metadata"]["uid"]}, "status": {"conditions": [condition]}}
         try:
-            await self._kubernetes.request("PATCH", path, body=body, content_type=STRATEGIC)
+            await patiently(
+                lambda: self._kubernetes.request("PATCH", path, body=body, content_type=STRATEGIC)
+            )
         except KubernetesError as error:
             if error.status not in {404, 409}:  # the node went away
                 raise
@@ -60,3 +70,15 @@ class BrokenDetector:
 def is_marked(node: Object) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(each["type"] == UNHEALTHY and each["status"] == "True" for each in conditions)
+
+
+async def patiently(call: Callable[[], Awaitable[Answer]]) -> Answer:
+    """Call until the API server answers: it is busy where a whole cluster shares one machine."""
+    for _ in range(TRIES):
+        try:
+            return await call()
+        except KubernetesError as error:
+            if 0 < error.status < 500 and error.status != 429:
+                raise
+        await asyncio.sleep(AGAIN_SECONDS)
+    return await call()

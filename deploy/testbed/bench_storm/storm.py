@@ -33,11 +33,14 @@ class Outcome:
     """What was not normal after the patience; empty where it recovered by itself."""
 
 
-async def meet_storm(contender: Contender, directory: Path, plan: Plan, progress: Progress) -> Outcome:
+async def meet_storm(
+    contender: Contender, directory: Path, plan: Plan, progress: Progress, turn: asyncio.Lock
+) -> Outcome:
     """Break the detector, mend it, and wait until the fleet is normal again."""
     async with AsyncExitStack() as stack:
-        with progress.step(f"{contender.title}: a fleet of {plan.nodes} nodes with {plan.pods} pods"):
-            cluster = await stack.enter_async_context(started(contender, directory, plan))
+        async with turn:  # one cluster starts at a time: all of them at once would keep each other waiting
+            with progress.step(f"{contender.title}: a fleet of {plan.nodes} nodes with {plan.pods} pods"):
+                cluster = await stack.enter_async_context(started(contender, directory, plan))
         return await _measure(contender, cluster, plan, progress)
 
 
