@@ -10,10 +10,14 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
-from temporalio.worker import Worker
+from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
 GRACE = timedelta(seconds=20)
 """What a running activity gets to end after SIGTERM. A Pod's grace period must be longer."""
+
+POLLERS = PollerBehaviorAutoscaling(minimum=10, initial=20, maximum=50)
+"""Long polls of a queue. Of the SDK's default of five, one takes up new workflows: a burst of incidents would
+wait in line for it, 200 of them for a minute on a busy server."""
 
 
 async def connect(*, lazy: bool = False) -> Client:
@@ -58,6 +62,8 @@ async def run_worker(
         # Activities are coroutines that mostly wait: a drain of hours must not keep others out.
         max_concurrent_activities=500,
         max_cached_workflows=2000,
+        workflow_task_poller_behavior=POLLERS,
+        activity_task_poller_behavior=POLLERS,
         # The SDK's default waits up to 60 s, longer than our heartbeat timeouts.
         max_heartbeat_throttle_interval=timedelta(seconds=3),
         graceful_shutdown_timeout=GRACE,
