@@ -87,6 +87,8 @@ class World(ClusterActivities, CloudActivities):
         self.marker: BlockMarker | None = None
         self.reasons: list[tuple[str, ...]] = []
         """Of the marker, after each block."""
+        self.opted_out = False
+        """The node carries the label of owners who want nothing done to it."""
         self.back = True
         """What was away is there again, where a test makes something be away."""
         self.ladder = "reset"
@@ -191,6 +193,7 @@ class World(ClusterActivities, CloudActivities):
             gpus=8,
             efa_interfaces=32,
             karpenter=self.karpenter,
+            opted_out=self.opted_out,
             conditions={
                 kind: status for kind, status in self.conditions.items() if kind in request.conditions
             },
@@ -207,6 +210,8 @@ class World(ClusterActivities, CloudActivities):
         if request.identity.provider_id != self.node.provider_id:
             raise errors.refusal(errors.NODE_CHANGED, "another machine")
         standing = self.marker
+        if self.opted_out and standing is None and not request.take_opted_out:
+            raise errors.refusal(errors.OPTED_OUT, "its label opt-out is true")
         if standing is None and request.only_adopt:
             raise errors.refusal(errors.NOT_BLOCKED, f"node {self.node.name} has no block of ours")
         if standing is not None and standing.incident != request.incident:

@@ -84,8 +84,8 @@ validation: {test_pod: {image: x}}
             "else; not 8"
         ),
         (
-            "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, mode, "
-            "name, owners, probation, repair, selector, windows"
+            "line 5: pools[0].budgets: unknown field: did you mean budget? known here: budget, freezes, "
+            "mode, name, owners, probation, repair, selector, windows"
         ),
         "line 8: ladders.quick[0].timeout: write a duration with units, such as 30s, 10m or 1h30m; not 60",
         (

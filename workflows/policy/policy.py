@@ -96,7 +96,8 @@ class Policy(Written):
             if size > LARGEST:
                 raise ValueError(
                     f"selector, owners, windows and freezes of pool {pool.name}, drain and validation take "
-                    f"{size} bytes and travel with every fault: at most {LARGEST}; shorten the longest"
+                    f"{size} bytes and travel with every fault: at most {LARGEST}; shorten the longest "
+                    "of them"
                 )
         return self
 

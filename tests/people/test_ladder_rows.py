@@ -1,0 +1,162 @@
+"""What the decision makes of people's words: tables, without Temporal."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from incident.plans import T0, fault, plan, report
+from incident.test_ladder import LATER, acted, incident
+from incident.test_policy_gates import gated
+
+from gpu_runbooks.activities.model.plan import ChangeFreeze, RungName
+from gpu_runbooks.workflows.acts import Examined
+from gpu_runbooks.workflows.incident_state import Paused
+from gpu_runbooks.workflows.ladder import (
+    AskOperator,
+    Block,
+    Close,
+    Drain,
+    Examine,
+    HoldSlot,
+    Repair,
+    ResumeServices,
+    Return,
+    StayPaused,
+    Tolerate,
+    Validate,
+    next_step,
+)
+from gpu_runbooks.workflows.phases import Outcome, Runbook
+from gpu_runbooks.workflows.windows import next_permitted
+
+PAUSED = Paused(operator="ana", until=LATER + timedelta(hours=2))
+BLOCKED = [("block", True)]
+DRAINED = [*BLOCKED, ("drain", True)]
+
+
+@pytest.mark.parametrize(
+    ("subject", "step"),
+    [
+        (acted("reset", *BLOCKED), StayPaused),
+        (acted("reset", *DRAINED), StayPaused),
+        (acted("reset", *DRAINED, ("reset_gpu", True)), StayPaused),
+        (acted("reset", *DRAINED, services_paused=True), ResumeServices),
+        (acted("reset", *BLOCKED, blocked=False), Block),
+        (acted("reset", *BLOCKED, outcome=Outcome.ABORTED), Close),
+        (incident(), StayPaused),
+    ],
+)
+def test_a_pause_holds_all_but_the_end_and_what_is_put_back(subject, step):
+    subject.paused = PAUSED
+    assert isinstance(next_step(subject, LATER), step)
+
+
+def test_a_pause_ends_by_itself():
+    subject = acted("reset", *BLOCKED, paused=PAUSED)
+    assert isinstance(next_step(subject, PAUSED.until), Examine)
+
+
+def test_a_rung_that_is_left_out_is_not_done_and_the_next_one_follows():
+    subject = acted("reset", *DRAINED, skipped=[RungName.RESET_GPU])
+    assert isinstance(step := next_step(subject, LATER), Repair)
+    assert step.rung.name is RungName.REBOOT
+
+
+def test_a_person_is_asked_once_every_repair_is_left_out():
+    left_out = [RungName.RESET_GPU, RungName.REBOOT, RungName.REPLACE]
+    subject = acted("reset", *DRAINED, skipped=left_out)
+    assert isinstance(step := next_step(subject, LATER), AskOperator)
+    assert "left out by a person: reset_gpu, reboot, replace" in step.question
+
+
+def test_a_drain_is_left_out_only_where_no_repair_follows():
+    assert isinstance(next_step(acted("drain", *BLOCKED), LATER), Drain)
+    subject = acted("drain", *BLOCKED, skipped=[RungName.DRAIN])
+    assert isinstance(next_step(subject, LATER), AskOperator)
+    repaired = acted("reset", *BLOCKED, skipped=[RungName.DRAIN], examined=Examined(evidence="x"))
+    assert isinstance(next_step(repaired, LATER), Drain)
+
+
+@pytest.mark.parametrize("ladder", ["reset", "drain", "block"])
+def test_a_node_that_a_person_vouches_for_returns_without_a_slot(ladder):
+    subject = acted(ladder, *BLOCKED, slot_held=False, vouched="on the word of ana")
+    assert isinstance(next_step(subject, LATER), Return)
+    subject.returned, subject.blocked = True, False
+    assert next_step(subject, LATER) == Close(Outcome.RETURNED, "on the word of ana")
+
+
+def test_a_fault_that_joins_takes_the_word_for_the_node_back():
+    subject = acted("reset", *BLOCKED, vouched="on the word of ana")
+    subject.join(report("reset", of=fault("79", at=LATER, fingerprint="new")), LATER)
+    assert not isinstance(next_step(subject, LATER), Return)
+
+
+@pytest.mark.parametrize(
+    ("subject", "step"),
+    [
+        (incident(), Close),
+        (acted("reset", *BLOCKED), AskOperator),
+        (acted("reset", *DRAINED), AskOperator),
+        (acted("reset", *DRAINED, ("reset_gpu", True)), Validate),
+        (acted("reset", *DRAINED, ("reset_gpu", True), ("validate", True)), Return),
+        (acted("reset", *BLOCKED, blocked=False), Block),
+        (acted("replace", *DRAINED, gone=True, terminating=True), Repair),
+        (incident().model_copy(update={"runbook": Runbook.VALIDATE}), HoldSlot),
+    ],
+)
+def test_an_opted_out_node_is_left_alone_but_validated_and_returned(subject, step):
+    subject.opted_out = True
+    found = next_step(subject, LATER)
+    assert isinstance(found, step)
+    if isinstance(found, Close):
+        assert (found.outcome, "opt-out" in found.reason) == (Outcome.LEFT_ALONE, True)
+
+
+def test_the_alert_of_an_opted_out_node_stays_news():
+    subject = incident()
+    subject.opted_out = True
+    subject.end(Outcome.LEFT_ALONE, "its owners")
+    assert subject.unsettled() == set(subject.fingerprints)
+
+
+def test_an_approval_that_was_not_used_in_time_is_asked_for_again():
+    subject = gated("reset", *DRAINED, rung="reset_gpu", approval=True)
+    subject.approved = {RungName.RESET_GPU: 1}
+    subject.approved_until = {RungName.RESET_GPU: LATER}
+    assert isinstance(next_step(subject, LATER - timedelta(minutes=1)), Repair)
+    assert isinstance(next_step(subject, LATER), AskOperator)
+
+
+@pytest.mark.parametrize(("by_other", "step"), [(True, AskOperator), (False, Repair)])
+def test_what_one_person_orders_wants_another_ones_approval_where_policy_says_so(by_other, step):
+    subject = gated("reset", *DRAINED, rung="reset_gpu", approval=True, approval_by_other=by_other)
+    subject.ordered = [RungName.RESET_GPU]
+    assert isinstance(next_step(subject, LATER), step)
+    by_hand = gated("reset", *DRAINED, rung="reset_gpu", approval=True, approval_by_other=by_other)
+    by_hand.runbook = Runbook.RESET
+    assert isinstance(next_step(by_hand, LATER), step)
+
+
+def freeze(begins: str, ends: str) -> ChangeFreeze:
+    moments = [datetime.fromisoformat(each).replace(tzinfo=UTC) for each in (begins, ends)]
+    return ChangeFreeze(begins=moments[0], ends=moments[1], why="a launch")
+
+
+def test_nobody_leaves_a_node_in_a_freeze_and_blocking_and_validating_go_on():
+    frozen = {"freezes": (freeze("2026-01-01T00:00", "2026-01-02T00:00"),)}
+    subject = acted("reset", *BLOCKED, examined=Examined(evidence="x"), plan=plan("reset", **frozen))
+    step = next_step(subject, LATER)
+    assert step == Tolerate(T0 + timedelta(days=1))
+    assert "a launch" in step.why
+    first = incident(**frozen)
+    first.slot_held = True
+    assert isinstance(next_step(first, LATER), Block)
+    repaired = acted("reset", *DRAINED, ("reset_gpu", True), plan=plan("reset", **frozen))
+    assert isinstance(next_step(repaired, LATER), Validate)
+    by_person = subject.model_copy(update={"runbook": Runbook.DRAIN})
+    assert isinstance(next_step(by_person, LATER), Drain)
+
+
+def test_freezes_that_meet_are_waited_for_one_after_the_other():
+    both = [freeze("2026-01-01T00:00", "2026-01-02T00:00"), freeze("2026-01-01T12:00", "2026-01-03T00:00")]
+    assert next_permitted((), both, LATER) == T0 + timedelta(days=2)
+    assert next_permitted((), both, T0 - timedelta(hours=1)) == T0 - timedelta(hours=1)
