@@ -21,6 +21,7 @@ from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.activities.nodes.node import readiness
 from gpu_runbooks.workers.intake import role
 from gpu_runbooks.workers.settings import Settings
+from gpu_runbooks.workflows.fleet_guard import FleetGuard
 from testbed.control_plane import ControlPlane
 from testbed.nodes import gpu_node
 from testbed.ports import free_port
@@ -136,8 +137,8 @@ async def node(make_node: Callable[..., Awaitable[str]]) -> str:
 
 @pytest.fixture
 async def controller(temporal: Temporal) -> AsyncIterator[None]:
-    """A worker with the stand-in workflow."""
-    async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=[StandIn]):
+    """A worker with the stand-in workflow, and the guard of the fleet."""
+    async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=[StandIn, FleetGuard]):
         yield
 
 

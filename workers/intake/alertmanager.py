@@ -49,6 +49,10 @@ def _written_moment(value: Any) -> Any:
     return value
 
 
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
 def _wanted_labels(labels: dict[str, str], info: ValidationInfo) -> dict[str, str]:
     wanted = (info.context or {}).get("labels")
     return labels if wanted is None else {name: text for name, text in labels.items() if name in wanted}
@@ -107,6 +111,7 @@ class _Body(BaseModel):
     version: Literal["4"]
     alerts: list[Any]
     truncated_alerts: Annotated[int, Field(alias="truncatedAlerts", strict=True, ge=0, le=10**9)] = 0
+    group_key: Annotated[str, BeforeValidator(_text)] = Field(alias="groupKey", default="")
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,8 @@ class Webhook:
     alerts: tuple[Alert | Unreadable, ...]
     truncated_alerts: int = 0
     """Alerts of the group that `max_alerts` cut off: nodes that nobody told us about."""
+    group: str = ""
+    """Alertmanager's key of the group, only to tell one from another."""
 
 
 class MalformedError(ValueError):
@@ -149,7 +156,7 @@ def read_webhook(body: bytes, labels: Container[str] | None = None) -> Webhook:
     unreadable = [alert.reason for alert in alerts if isinstance(alert, Unreadable)]
     if unreadable and len(unreadable) == len(alerts):
         raise MalformedError(f"not a webhook of Alertmanager, version 4: {unreadable[0]}")
-    return Webhook(alerts, read.truncated_alerts)
+    return Webhook(alerts, read.truncated_alerts, read.group_key)
 
 
 def _alert(number: int, raw: Any, labels: Container[str] | None) -> Alert | Unreadable:

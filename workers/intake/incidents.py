@@ -23,15 +23,17 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.model.fault import ConditionCleared
+from gpu_runbooks.activities.model.fleet import AlertsTruncated, EnsureGuard
 from gpu_runbooks.activities.model.plan import FaultReport
-from gpu_runbooks.activities.names import incident_id
+from gpu_runbooks.activities.names import fleet_id, incident_id
+from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.intake.closed_incidents import (
     READ_TIMEOUT,
     Known,
     is_first_fault,
     known_before,
 )
-from gpu_runbooks.workers.intake.handover import hand_over, latest
+from gpu_runbooks.workers.intake.handover import UPDATE_SECONDS, hand_over, latest
 from gpu_runbooks.workers.intake.openings import Arrival, start
 from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.staleness import Decision, decide
@@ -137,6 +139,15 @@ class Incidents:
                 raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
         except (RPCTimeoutOrCancelledError, TimeoutError, RuntimeError) as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+
+    async def tell_guard(self, hidden: AlertsTruncated) -> None:
+        """Tell the guard of the fleet of alerts that were cut off. Raises `TemporalUnavailableError`."""
+        told = EnsureGuard(cluster=self.cluster, signal="alerts_truncated", argument=hidden)
+        try:
+            async with asyncio.timeout(UPDATE_SECONDS):
+                await Temporal(self.client).ensure_guard(told)
+        except UNREACHABLE as error:
+            raise TemporalUnavailableError(f"{fleet_id(self.cluster)}: {error!r}") from error
 
     async def _in_turn(self, workflow_id: str, turn: Turn[Delivered], arrival: Arrival) -> Delivered:
         lock = self._locks.setdefault(workflow_id, asyncio.Lock())

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
+from gpu_runbooks.activities.model.fleet import AlertsTruncated
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
 from gpu_runbooks.workers.intake.earlier import Earlier
@@ -114,6 +115,10 @@ class Reception:
     async def cleared(self, node: str, cleared: ConditionCleared) -> None:
         """Pass on that a condition of a node is good again. Raises `TemporalUnavailableError`."""
         await self._incidents.clear(node, cleared)
+
+    async def tell_guard(self, hidden: AlertsTruncated) -> None:
+        """Tell the guard of the fleet of nodes that nobody named. Raises `TemporalUnavailableError`."""
+        await self._incidents.tell_guard(hidden)
 
     def told(self, answer: Answer) -> Answer:
         """Leave the audit line of an answer, count it, and pass it on."""

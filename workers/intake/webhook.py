@@ -20,6 +20,8 @@ from gpu_runbooks.workers.intake.alertmanager import (
     named_nodes,
     target_of,
 )
+from gpu_runbooks.workers.intake.cut_off import cut_off
+from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
 from gpu_runbooks.workers.intake.live_nodes import LiveNodes
 from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Answer, Reception
@@ -46,6 +48,7 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
             "notification with this fault"
         )
         log.warning("truncated=%d alerts were cut off by max_alerts", webhook.truncated_alerts)
+    not_told = await _tell_guard(reception, webhook)
     labels = reception.policy.intake.node_labels
     deadline = asyncio.get_running_loop().time() + TAKING_SECONDS
     received = datetime.now(UTC)
@@ -67,7 +70,20 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
         order = _order(len(webhook.alerts))
         answers = await asyncio.gather(*(judge(webhook.alerts[index]) for index in order))
     by_index = dict(zip(order, answers, strict=True))
-    return [by_index[index] for index in range(len(by_index))]
+    return [*(by_index[index] for index in range(len(by_index))), *not_told]
+
+
+async def _tell_guard(reception: Reception, webhook: Webhook) -> list[Answer]:
+    """Tell the guard what was cut off, before any alert is taken. An answer only where that failed."""
+    hidden = cut_off(webhook, reception.policy.storm.wire(), datetime.now(UTC))
+    if hidden is None:
+        return []
+    try:
+        await reception.tell_guard(hidden)
+    except TemporalUnavailableError as error:
+        reason = f"the guard of the fleet was not told of {hidden.count} alerts, send it again: {error}"
+        return [reception.told(Answer("truncatedAlerts", "unavailable", reason=reason))]
+    return []
 
 
 def _order(alerts: int) -> list[int]:
