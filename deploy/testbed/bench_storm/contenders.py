@@ -71,7 +71,6 @@ async def started(contender: Contender, directory: Path, plan: Plan) -> AsyncIte
         plane = ControlPlane(directory, processes)
         await plane.launch()
         kubernetes = await stack.enter_async_context(plane.client())
-        await plane.apply_kustomization(MANIFESTS)
         karpenter = await stack.enter_async_context(
             Karpenter.start(plane, node_repair=contender.node_repair, legacy_node_repair=contender.legacy)
         )
@@ -80,6 +79,7 @@ async def started(contender: Contender, directory: Path, plan: Plan) -> AsyncIte
         await _until_in_service(kubernetes, plan)
         temporal = None
         if contender.ours:
+            await plane.apply_kustomization(MANIFESTS)
             temporal = Temporal(directory, processes)
             await temporal.start()
             policy = directory / "policy.yaml"
