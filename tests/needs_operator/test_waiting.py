@@ -1,4 +1,4 @@
-"""A question to a person on the time-skipping server: who is called, how often, and what follows in the end."""
+"""A question to a person, with time skipped: who is called, how often, and what follows in the end."""
 
 from datetime import timedelta
 
@@ -215,7 +215,7 @@ async def test_deadline_survives_a_run_that_continues_as_new(skipping):
     incident.asked_since, incident.paged = now - 29 * HOUR, True
     incident.remind_at = incident.page_again = now + HOUR / 6
     world.marker = BlockMarker(
-        incident="node/test/n1", run_id="run", rule="r", reason="", since=now, was_unschedulable=False
+        incident="node/test/n1", run_id="run", reasons=("r",), since=now, was_unschedulable=False
     )
     async with running_workers(skipping.client, world):
         handle = await skipping.client.start_workflow(

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.activities.paging.alert import is_ours
 from gpu_runbooks.workers.intake.alertmanager import SUMMARY_ANNOTATIONS, Alert, AlertRefused, is_node_name
 from gpu_runbooks.workers.intake.plain_text import is_inert, one_line
 from gpu_runbooks.workflows.policy.catalogue import UnreadableXidError
@@ -72,6 +73,11 @@ def fault_of(alert: Alert, received: datetime) -> Fault:
 
     Raises `AlertIgnored` for what is no fault now, `AlertRefused` for an alert that says not what is wrong.
     """
+    if is_ours(alert.labels):
+        raise AlertIgnored(
+            f"{alert.signal} is an alert of gpu-runbooks itself, about what it waits for: it is no fault. "
+            'A route with the matcher alertname!~"GpuRunbook.*" keeps it away from here'
+        )
     if alert.status == "resolved":
         raise AlertIgnored("resolution is a hint only: a node returns by our own validation")
     source, code = _source_and_code(alert)
