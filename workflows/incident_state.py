@@ -249,8 +249,8 @@ class IncidentState(BaseModel):
 
     @property
     def looks_again(self) -> bool:
-        """The sweep wants the node looked at. Who sent its machine away looks for it without being asked."""
-        return self.look_due and not self.gone and not self.terminating
+        """The sweep wants the node looked at. Who misses its machine looks for it without being asked."""
+        return self.look_due and not self.gone
 
     @property
     def begun(self) -> bool:

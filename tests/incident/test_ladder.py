@@ -263,7 +263,7 @@ def test_a_second_validation_where_policy_gives_two_attempts():
         ({"slot_held": False}, True),
         ({"paused": Paused(operator="ana", until=LATER + timedelta(hours=1))}, True),
         ({"gone": True}, False),
-        ({"terminating": True}, False),
+        ({"terminating": True}, True),
         ({"outcome": Outcome.ABORTED}, False),
     ],
 )

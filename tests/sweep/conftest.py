@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cluster.conftest import admin, installed, kubernetes, make_node  # noqa: F401 - fixtures
-from incident.conftest import dev_server
+from incident.conftest import dev_server, skipping  # noqa: F401 - a fixture
 from intake.stand_in import StandIn
 from sweep.stand_ins import Budget, Ending
 from temporalio import activity
