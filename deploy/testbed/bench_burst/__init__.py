@@ -8,7 +8,7 @@ from rich.console import Console
 
 from testbed.bench_burst.burst import BurstFigures, measure_burst
 from testbed.bench_burst.cluster import BurstCluster
-from testbed.bench_burst.full_ladder import full_ladder
+from testbed.bench_burst.full_ladder import climb_full_ladder
 from testbed.bench_burst.plan import Plan
 from testbed.bench_burst.report import Figures, missed, show
 from testbed.progress import Progress
@@ -25,7 +25,7 @@ async def bench_burst(output: Path | None, plan: Plan | None = None) -> int:
     alone = await _on_new_cluster(plan, progress, duplicates=False)
     with_duplicates = await _on_new_cluster(plan, progress, duplicates=True)
     with run_directory() as directory:
-        ladder = await full_ladder(directory, progress)
+        ladder = await climb_full_ladder(directory, progress)
     figures = Figures(alone, with_duplicates, ladder, load_before)
     show(figures, Console())
     if output:

@@ -20,7 +20,7 @@ PATIENCE = 300.0
 LOOK_SECONDS = 0.5
 
 
-async def full_ladder(directory: Path, progress: Progress) -> Cost:
+async def climb_full_ladder(directory: Path, progress: Progress) -> Cost:
     """Take one node of a testbed up the whole ladder and count.
 
     Raises `PartFailedError` where the incident came to another end.
