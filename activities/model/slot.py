@@ -24,6 +24,10 @@ class PoolBudget(Wire):
             return self.max_unavailable
         return nodes * (self.percent or 0) // 100
 
+    def in_words(self) -> str:
+        """The limit for a person, such as `3` or `10 % of its nodes`."""
+        return f"{self.percent} % of its nodes" if self.max_unavailable is None else str(self.max_unavailable)
+
 
 class PoolRules(Wire):
     """What policy says of a pool. Travels with each request: the budget keeps the latest."""

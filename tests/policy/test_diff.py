@@ -102,7 +102,7 @@ def test_what_differs_is_grouped_and_the_rest_counted(replay):
     assert any(each.startswith("rungs: ") for each in fell_off["changes"])
     assert "reboot (asks for approval)" in " ".join(fell_off["changes"])
     assert len(said["examples"]) == 4
-    assert said["around"]["pool p5: budget: 3 -> 2"] == 5
+    assert said["around"]["pool p5: budget.max_unavailable: 3 -> 2"] == 5
 
 
 def test_lines_of_a_file_and_the_table_of_a_terminal_say_the_same(replay):
@@ -118,7 +118,7 @@ def test_a_change_around_the_faults_is_a_difference(replay):
     status, out, _ = replay([event()], new=SMALLEST.replace("max_unavailable: 3", "max_unavailable: 1"))
     assert status == 2
     assert "all treated the same" in out
-    assert "pool p5: budget: 3 -> 1" in out
+    assert "pool p5: budget.max_unavailable: 3 -> 1" in out
 
 
 def test_what_one_policy_refuses_is_told(replay):

@@ -11,8 +11,9 @@ from policy.factories import P5, SMALLEST, node
 from rich.console import Console
 
 from gpu_runbooks.activities.model.fault import FaultSource
+from gpu_runbooks.activities.model.fleet import Brake, Halt
 from gpu_runbooks.activities.model.node import BlockMarker, NodeObservation
-from gpu_runbooks.activities.model.slot import SlotRequest
+from gpu_runbooks.activities.model.slot import PoolBudget, SlotRequest
 from gpu_runbooks.workers.command_line import _parser
 from gpu_runbooks.workers.policy import commands
 from gpu_runbooks.workers.policy.explain import Question, answer
@@ -21,7 +22,7 @@ from gpu_runbooks.workers.policy.fault_notation import NotationError, in_notatio
 from gpu_runbooks.workflows.policy.file import load_policy
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.yaml_lines import read_yaml
-from gpu_runbooks.workflows.slots import Slots
+from gpu_runbooks.workflows.slots import Holder, Limit, Slots
 
 NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)  # a Monday
 
@@ -143,7 +144,7 @@ def slots(held, waiting=()):
         cluster="test",
         pool="p5",
         complete=True,
-        holders=[request(number) for number in range(held)],
+        holders=[Holder(**request(number).model_dump(), confirmed=True) for number in range(held)],
         waiters=[request(10 + number, severity) for number, severity in enumerate(waiting)],
     )
 
@@ -227,6 +228,55 @@ def test_what_would_happen_now(changes, verdict, sentence):
     said = explained(**changes)
     assert said.verdict == verdict
     assert sentence in " ".join(said.now)
+
+
+SHARED = SMALLEST.replace("{max_unavailable: 3}", "{percent: 20, block_waiting: true}")
+NOW = datetime(2026, 3, 2, 10, tzinfo=UTC)
+UNTIL = NOW + timedelta(hours=30)
+WHO = {"operator": "ana", "reason": "network work", "since": NOW, "until": UNTIL}
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "verdict", "sentence"),
+    [
+        (
+            {"halt": Halt(**WHO)},
+            {},
+            Verdict.QUEUED,
+            "nobody may disrupt anything, halted by ana until 2026-03-03",
+        ),
+        (
+            {"brake": Brake(mode="stop", why="storm xid:79")},
+            {},
+            Verdict.QUEUED,
+            "disrupt anything, storm xid:79",
+        ),
+        ({"brake": Brake(mode="pace", storm="s1")}, {}, Verdict.QUEUED, "one at a time after storm s1"),
+        ({"nodes": 50, "used": 3}, {}, Verdict.QUEUED, "3 of 3 slots of pool p5 are used"),
+        (
+            {"nodes": 50, "override": Limit(budget=PoolBudget(percent=10), **WHO)},
+            {},
+            Verdict.BEGINS,
+            "0 incidents wait (limit 10 % of its nodes by ana: network work): a slot is free",
+        ),
+        ({"nodes": 11}, {"policy": SHARED}, Verdict.BEGINS, "1 of 2 slots"),
+        ({"nodes": 9}, {"policy": SHARED}, Verdict.QUEUED, "Node gpu-a1 is blocked while it waits."),
+        (
+            {},
+            {"policy": SHARED},
+            Verdict.QUEUED,  # how many that are is not known before the first look
+            "1 slots of pool p5 are used (at most 20 % of its nodes), 0 incidents wait: it would be",
+        ),
+    ],
+)
+def test_what_stops_a_pool_is_shown(changes, more, verdict, sentence):
+    said = explained(**more, slots=slots(1).model_copy(update=changes))
+    assert (said.verdict, sentence in " ".join(said.now)) == (verdict, True), said.now
+
+
+def test_a_share_of_a_pool_that_was_not_asked_is_said_as_such():
+    said = explained(policy=SHARED)
+    assert "The budget of pool p5 (at most 20 % of its nodes) could not be asked." in said.now
 
 
 TOLD_FIRST = SMALLEST + (

@@ -7,6 +7,7 @@ from policy.factories import P5, SMALLEST, fault, node
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.workflows.policy.file import load_policy
 from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 
@@ -113,7 +114,8 @@ def test_person_leaves_the_node_of_an_application_at_fault(ladder):
 def test_plan_has_all_that_an_incident_needs():
     result = plan(POLICY, fault(FaultSource.XID, "79"), node(), {**P5, "other": "x"}, "gpu-tests")
     assert result.identity == node()
-    assert (result.pool, result.pool_selector, result.budget) == ("p5", P5, 3)
+    assert (result.pool, result.pool_selector) == ("p5", P5)
+    assert result.budget == PoolBudget(max_unavailable=3)
     assert result.expected.efa_interfaces == 32
     assert result.test_pod.namespace == "gpu-tests"
     assert result.test_pod.command == ("gpu-test", "--all")

@@ -74,7 +74,10 @@ validation: {test_pod: {image: x}}
 """
     assert problems(text) == [
         "line 1: mode: it should be 'observe' or 'enforce'; not 'enforced'",
-        "line 3: pools[0].budget: is missing. Budget of the pool, such as {max_unavailable: 1}.",
+        (
+            "line 3: pools[0].budget: is missing. Budget of the pool, such as {max_unavailable: 1} or "
+            "{percent: 10}."
+        ),
         (
             "line 3: pools[0].name: write a name of at most 63 small letters, digits, '-', '_' and '.' "
             "(it becomes the value of a taint or a part of a workflow id); not 'P5'"

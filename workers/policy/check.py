@@ -46,8 +46,9 @@ def _lines(policy: Policy) -> Iterator[str]:
         mode = "enforce" if policy.enforces(pool) else "observe"
         windows = "; ".join(map(_window, pool.windows)) or "at any time"
         owners = f"owners {pool.owners}" if pool.owners else "no owners"
-        most = pool.budget.max_unavailable
-        yield f"pool {pool.name}: mode {mode}, at most {most} at once, {windows}, {owners}"
+        most = pool.budget.wire().in_words()
+        blocks = ", blocked while they wait" if pool.budget.block_waiting else ""
+        yield f"pool {pool.name}: mode {mode}, at most {most} at once{blocks}, {windows}, {owners}"
         for freeze in (*policy.freezes, *pool.freezes):
             yield f"  frozen from {freeze.begins:{MOMENT}} to {freeze.ends:{MOMENT}}: {freeze.why}"
         yield f"  repairs: {_in_words(policy.repair_of(pool))}"

@@ -175,7 +175,7 @@ def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdic
     if marker is not None and marker.held and not OF_WORKLOADS.issuperset(_names(treatment)):
         held = f"A person holds the node since {_time(marker.since)}: the fault would be recorded, no more."
         return Verdict.HELD, [*said, held]
-    verdict, slot = _slot(made, seen.slots, seen.budget_of)
+    verdict, slot = _slot(made, seen.slots, seen.budget_of, now)
     waits = list(_tolerating(fault, treatment, now))
     said += [
         *waits,
@@ -212,27 +212,46 @@ def _observing(made: Plan) -> Iterator[str]:
     yield f"Pool {made.pool} is observed only: ladder {treatment.ladder} ({rungs}) is recorded, not climbed."
 
 
-def _slot(made: Plan, slots: Slots | None, cluster: str) -> tuple[Verdict, list[str]]:
+def _slot(made: Plan, slots: Slots | None, cluster: str, now: datetime) -> tuple[Verdict, list[str]]:
     treatment = made.treatment
     rungs = _names(treatment)
     if {*rungs} == {RungName.NOTIFY_OWNER}:
         return Verdict.BEGINS, []
     if slots is None:
-        budget = f"The budget of pool {made.pool} (at most {made.budget.max_unavailable})"
+        budget = f"The budget of pool {made.pool} (at most {made.budget.in_words()})"
         if not cluster:
             return Verdict.BEGINS, [f"{budget} could not be asked."]
         none = f"has no budget workflow in cluster {cluster} yet, so that all slots are free"
         return Verdict.BEGINS, [f"{budget} {none}."]
-    used, ahead = len(slots.holders), sum(each.severity >= severity(treatment) for each in slots.waiters)
-    most = made.budget.max_unavailable or 0
-    state = f"{used} of {most} slots of pool {made.pool} are used, {len(slots.waiters)} incidents wait"
-    if used + ahead < most:
+    ahead = sum(each.severity >= severity(treatment) for each in slots.waiters)
+    state, free = _pool_use(made, slots, now)
+    if free > ahead:
         return Verdict.BEGINS, [f"{state}: a slot is free."]
     place = f"would queue behind {ahead}, the most severe first" if ahead else "would be the next to get one"
     if rungs[0] is RungName.NOTIFY_OWNER:
         # Nobody needs a slot to be told.
         return Verdict.BEGINS, [f"The owner is told at once. {state}: for {rungs[1]} it {place}."]
-    return Verdict.QUEUED, [f"{state}: it {place}."]
+    blocks = made.budget.block_waiting and RungName.BLOCK in rungs
+    blocked = [f"Node {made.identity.name} is blocked while it waits."] if blocks else []
+    return Verdict.QUEUED, [f"{state}: it {place}.", *blocked]
+
+
+def _pool_use(made: Plan, slots: Slots, now: datetime) -> tuple[str, int]:
+    """How much of the pool is unavailable and what stops or slows its slots, and how many are free."""
+    budget = made.budget if slots.override is None or now >= slots.override.until else slots.override.budget
+    most = budget.max_unavailable if slots.nodes is None else budget.limit(slots.nodes)
+    used = max(len(slots.holders), slots.used)
+    state = f"{used} of {most} slots of pool {made.pool} are used"
+    if most is None:
+        state = f"{used} slots of pool {made.pool} are used (at most {budget.in_words()})"
+    state += f", {len(slots.waiters)} incidents wait"
+    if budget is not made.budget and slots.override is not None:
+        state += f" (limit {budget.in_words()} by {slots.override.operator}: {slots.override.reason})"
+    if stopped := slots.stopped(now):
+        return f"{state}, and nobody may disrupt anything, {stopped}", 0
+    if slots.brake.mode == "pace":
+        return f"{state}, and slots are given one at a time after storm {slots.brake.storm}", 0
+    return state, (1 if most is None else most) - used
 
 
 def _rungs(fault: Fault, made: Plan, now: datetime) -> Iterator[str]:

@@ -82,5 +82,7 @@ def _changed(name: str, old: Any, new: Any) -> Iterator[str]:
 def _value(value: Any) -> str:
     if isinstance(value, timedelta):
         return in_units(value)
+    if value is None:
+        return "nothing"
     text = str(value).lower() if isinstance(value, bool) else str(value) or "nothing"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

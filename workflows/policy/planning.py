@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import Plan, Rung, TestPodTemplate, Treatment
-from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.activities.names import is_opted_out
 from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.built_in import Answer
@@ -48,7 +47,7 @@ def plan(
         identity=identity,
         pool=pool.name,
         pool_selector=pool.selector,
-        budget=PoolBudget(max_unavailable=pool.budget.max_unavailable),
+        budget=pool.budget.wire(),
         opted_out=is_opted_out(labels),
         storm=policy.storm.wire(),
         traits=node_traits(identity, labels),

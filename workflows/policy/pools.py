@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, model_validator
 
-from gpu_runbooks.workflows.policy.fields import Duration, Key, LabelValue, Line, Name, Written
+from gpu_runbooks.activities.model.slot import PoolBudget
+from gpu_runbooks.workflows.policy.fields import Duration, Flag, Key, LabelValue, Line, Name, Written
 from gpu_runbooks.workflows.policy.freezes import Freezes
 from gpu_runbooks.workflows.policy.repair import Repair
 from gpu_runbooks.workflows.policy.windows import Window
@@ -19,10 +20,32 @@ Mode = Literal["observe", "enforce"]
 
 
 class Budget(Written):
-    """How much of a pool may be disrupted."""
+    """How much of a pool may be unavailable at once."""
 
-    max_unavailable: Annotated[int, Field(ge=1, le=10_000, strict=True)]
-    """How many nodes of the pool may be disrupted at once."""
+    model_config = ConfigDict(
+        json_schema_extra={"oneOf": [{"required": ["max_unavailable"]}, {"required": ["percent"]}]}
+    )
+
+    max_unavailable: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
+    """How many nodes of the pool may be unavailable at once, whoever took them out."""
+    percent: Annotated[int, Field(ge=1, le=100, strict=True)] | None = None
+    """The same as a share of the pool's own nodes, rounded down: 10 % of 9 nodes permits none."""
+    block_waiting: Flag = False
+    """An incident that waits for a slot blocks its node at once, so that no new work lands on it."""
+
+    @model_validator(mode="after")
+    def _is_one_limit(self) -> "Budget":
+        if self.max_unavailable is None and self.percent is None:
+            raise ValueError("write max_unavailable, such as {max_unavailable: 1}, or percent")
+        if self.max_unavailable is not None and self.percent is not None:
+            raise ValueError("write one of max_unavailable and percent, not both")
+        return self
+
+    def wire(self) -> PoolBudget:
+        """As incidents and the budget know it."""
+        return PoolBudget(
+            max_unavailable=self.max_unavailable, percent=self.percent, block_waiting=self.block_waiting
+        )
 
 
 class Pool(Written):
@@ -33,7 +56,7 @@ class Pool(Written):
     selector: Annotated[dict[Key, LabelValue], Field(min_length=1, max_length=20)]
     """Node labels, all of which a node of the pool carries, such as {karpenter.sh/nodepool: p5}."""
     budget: Budget
-    """Budget of the pool, such as {max_unavailable: 1}."""
+    """Budget of the pool, such as {max_unavailable: 1} or {percent: 10}."""
     mode: Mode | None = None
     """`observe` or `enforce` for this pool, over that of the file."""
     owners: Line = ""
