@@ -133,12 +133,7 @@ async def test_worker_may_write_no_other_events_of_nodes_nor_such_events_of_othe
         "type": "Warning",
         "reason": reason,
         "action": "x",
-        "regarding": {
-            "apiVersion": "v1",
-            "kind": kind,
-            "name": "n1",
-            "namespace": "default" * (kind == "Pod"),
-        },
+        "regarding": {"apiVersion": "v1", "kind": kind, "name": "n1", "namespace": namespace},
         "reportingController": "gpu-runbooks.dev/cluster-worker",
         "reportingInstance": "x",
     }
