@@ -11,7 +11,16 @@ from pathlib import Path
 from rich.console import Console
 
 from testbed.build import BinaryMissingError
-from testbed.chaos.matrix import Cell, UnknownCellError, chaos_testbed, columns, pick, retire, run_column
+from testbed.chaos.matrix import (
+    Cell,
+    UnknownCellError,
+    chaos_testbed,
+    columns,
+    join,
+    pick,
+    retire,
+    run_column,
+)
 from testbed.chaos.report import View, is_wrong, line, table, write_json
 from testbed.gpus import CompilerMissingError
 from testbed.processes import PartFailedError
@@ -30,7 +39,7 @@ async def chaos(cells: Sequence[Cell], output: Path | None) -> int:
         async with chaos_testbed(directory, Progress(console)) as testbed:
             with View(console, cells) as view:
                 for column in columns(cells):
-                    await run_column(testbed, column, view.done)
+                    await run_column(testbed, column, await join(testbed, column), view.done)
                     await retire(testbed)
     return _conclude(console, cells, output, time.monotonic() - began)
 

@@ -101,15 +101,14 @@ async def _fill_wide_pool(kubernetes: Kubernetes) -> None:
     """Put each machine that joins into the wide pool: a replacement is looked for in its predecessor's."""
     async for nodes in kubernetes.follow("/api/v1/nodes", label_selector=f"{POOL_SELECTOR},!{POOL_LABEL}"):
         for node in list(nodes.values()):
+            name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
+            body = {"metadata": {"resourceVersion": version, "labels": {POOL_LABEL: WIDE}}}
             try:
                 await kubernetes.request(
-                    "PATCH",
-                    f"/api/v1/nodes/{node['metadata']['name']}",
-                    body={"metadata": {"labels": {POOL_LABEL: WIDE}}},
-                    content_type=MERGE_PATCH,
+                    "PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH
                 )
             except KubernetesError as error:
-                if error.status != 404:
+                if error.status not in {404, 409}:  # it went, or somebody gave it its pool: seen again
                     raise
 
 
@@ -119,15 +118,22 @@ def columns(cells: Sequence[Cell]) -> list[list[Cell]]:
     return [[cell for cell in cells if cell.disturbance.name == name] for name in names]
 
 
+Machine = tuple[str, str]
+"""Node and instance of a machine that no incident has used."""
+
+
 async def run_column(
-    testbed: Testbed, cells: Sequence[Cell], done: Callable[[Cell], None] = lambda _: None
+    testbed: Testbed,
+    cells: Sequence[Cell],
+    machines: Iterable[Machine],
+    done: Callable[[Cell], None] = lambda _: None,
 ) -> None:
     """Run cells of one disturbance: catch an incident in each step, disturb them all, and judge each.
 
-    `done` is told of each cell as it is over.
+    `machines` are as many as `join` gives for the cells; `done` is told of each cell as it is over.
     """
     (disturbance,) = {cell.disturbance.name: cell.disturbance for cell in cells}.values()
-    nodes = await _join(testbed, sum(1 + cell.step.waits_behind for cell in cells))
+    nodes = list(machines)
     caught = [await _place(testbed, cell, nodes) for cell in cells]
     by_hand = [one for one in caught if one.cell.step.ladder]
     await asyncio.gather(*(one.subject.start(one.cell.step.ladder) for one in by_hand))
@@ -139,6 +145,7 @@ async def run_column(
     await asyncio.gather(*(one.gate.approach() for one in late if isinstance(one.gate, LateGate)))
     there = await _all_reached([*by_alert, *late])
     there += [one for one in held if one not in late]
+    there = [one for one in there if await _is_still_there(one)]
 
     began = time.monotonic()
     await disturbance.happen(testbed, [one.subject for one in there])
@@ -183,14 +190,24 @@ async def _all_reached(caught: Sequence[Caught], *, first: bool = False) -> list
     return [one for one, there in zip(caught, came, strict=True) if there]
 
 
+async def _is_still_there(one: Caught) -> bool:
+    """Whether the others did not take so long that this one has gone on."""
+    if await one.gate.reached():
+        return True
+    one.cell.outcome = "missed"
+    one.cell.problems.append("not disturbed: it had gone on before the others were in their steps")
+    return False
+
+
 async def _let_go(one: Caught) -> None:
     await one.gate.open()
     if one.first_in_line is not None:
         await one.first_in_line.open()
 
 
-async def _join(testbed: Testbed, count: int) -> list[tuple[str, str]]:
-    """Launch machines and wait until they work; returns their nodes and instances."""
+async def join(testbed: Testbed, cells: Sequence[Cell]) -> list[Machine]:
+    """Launch the machines that cells need, and wait until they work."""
+    count = sum(1 + cell.step.waits_behind for cell in cells)
     before = {node["metadata"]["name"] for node in await testbed.fleet.nodes()}
     await testbed.cloud.grow(count)
 
@@ -206,9 +223,9 @@ async def _join(testbed: Testbed, count: int) -> list[tuple[str, str]]:
     ]
 
 
-async def _place(testbed: Testbed, cell: Cell, nodes: list[tuple[str, str]]) -> Caught:
+async def _place(testbed: Testbed, cell: Cell, nodes: list[Machine]) -> Caught:
     """Prepare the node of a cell and close its gate. Where it waits for a slot, another incident has that."""
-    pool = cell.disturbance.name if cell.step.waits_behind else WIDE
+    pool = cell.disturbance.name if cell.step.waits_behind else cell.step.pool
     subject = Subject(testbed, *nodes.pop(), pool=pool)
     await subject.put_to_work()
     first: Gate | None = None

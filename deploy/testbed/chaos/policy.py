@@ -14,6 +14,11 @@ POOL_LABEL = "chaos.gpu-runbooks.dev/pool"
 WIDE = "wide"
 """The pool with slots for everybody."""
 
+WATCHED = "watched"
+"""A pool whose nodes are on probation after their return; those of the others are not."""
+
+PROBATION_SECONDS = 30
+
 TIMEOUTS = {"drain": "180s", "reset_gpu": "180s", "reboot": "60s", "replace": "90s", "validate": "120s"}
 """A step is held while the others are brought into theirs. A reboot whose call was lost is waited for to its
 end, so that it has less."""
@@ -21,17 +26,23 @@ end, so that it has less."""
 TOLERATED = "ChaosTolerated"
 """Alert that counts only after its toleration."""
 
-TOLERATION_SECONDS = 20
+TOLERATION_SECONDS = 30
+
+
+NEVER_A_STORM = {"nodes": 200, "within": "1m", "unhealthy_percent": 100, "unhealthy_nodes": 10_000}
+"""A column of incidents at once is on purpose."""
 
 
 def write_policy(file: Path, narrow: Iterable[str]) -> Path:
-    """Write the policy with a wide pool, and pools of one slot by these names."""
+    """Write the policy with the two pools above, and pools of one slot by these names."""
     policy: dict[str, Any] = yaml.safe_load(POLICY.read_text())
-    slots = {WIDE: 1000} | dict.fromkeys(narrow, 1)
+    slots = {WIDE: 1000, WATCHED: 1000} | dict.fromkeys(narrow, 1)
     policy["pools"] = [
         {"name": name, "selector": {POOL_LABEL: name}, "budget": {"max_unavailable": count}}
         for name, count in slots.items()
     ]
+    policy["pools"][1]["probation"] = f"{PROBATION_SECONDS}s"
+    policy["storm"] = NEVER_A_STORM
     for ladder in policy["ladders"].values():
         for rung in ladder:
             rung["timeout"] = TIMEOUTS.get(rung["rung"], rung["timeout"])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpu_runbooks.activities.names import BLOCK_ANNOTATION, REPLACES_ANNOTATION
 from testbed.aws_faults import Moment
 from testbed.chaos.gates import AwsGate, CallGate, DownGate, Gate, LateGate, PhaseGate, PodGate, ResetGate
+from testbed.chaos.policy import WATCHED, WIDE
 from testbed.chaos.subject import Subject
 from testbed.control_plane import NAMESPACE, TEST_NAMESPACE
 
@@ -23,6 +24,7 @@ class Step:
     """Makes the gate that holds an incident there, before the incident begins."""
     acts: tuple[str, ...]
     """What an undisturbed incident does."""
+    pool: str = WIDE
     waits_behind: bool = False
     """It needs a second node, whose incident has the only slot."""
 
@@ -77,6 +79,12 @@ async def _returning(subject: Subject) -> Gate:
     return CallGate(subject, "PATCH", _node(subject), rf'"{BLOCK_ANNOTATION}": ?null')
 
 
+async def _probation(subject: Subject) -> Gate:
+    return LateGate(
+        PhaseGate(subject, "needs-operator", lambda: subject.say("retry")), PhaseGate(subject, "probation")
+    )
+
+
 async def _needs_operator(subject: Subject) -> Gate:
     return PhaseGate(subject, "needs-operator", lambda: subject.say("retry"))
 
@@ -100,6 +108,7 @@ STEPS = (
     Step("replacing", "replace", _claiming, REPLACE),
     Step("validating", "reset", _validating, RESET),
     Step("returning", "reset", _returning, RESET),
+    Step("probation", "block", _probation, ("block", "validate", "return"), pool=WATCHED),
     Step("needs-operator", "block", _needs_operator, ("block", "validate", "return")),
 )
 """In the order in which a node meets them."""

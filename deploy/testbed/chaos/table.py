@@ -52,7 +52,7 @@ def through(step: Step, *, acts: tuple[str, ...] | None = None) -> Expected:
     )
 
 
-BEFORE_BLOCK = ("tolerating", "waiting-for-slot")
+WITHOUT_BLOCK = ("tolerating", "waiting-for-slot", "probation")
 
 DURING_BLOCK = ("blocking", "returning")
 """The write may be on its way when the incident ends: it takes effect, or it does not."""
@@ -76,7 +76,7 @@ def ended(step: Step, outcome: str) -> Expected:
     asked = ASKED_FOR.get(step.name)
     return Expected(
         outcomes=(outcome,),
-        block="none" if step.name in BEFORE_BLOCK else "either" if step.name in DURING_BLOCK else "kept",
+        block="none" if step.name in WITHOUT_BLOCK else "either" if step.name in DURING_BLOCK else "kept",
         reboots=int(asked == "reboot"),
         terminations=int(asked == "replace"),
         resets=int(asked == "reset_gpu"),
