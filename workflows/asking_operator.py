@@ -26,7 +26,8 @@ async def ask_operator(incident: Incident, step: AskOperator) -> None:
     _remind(incident)
     if pages_now(incident, workflow.now()):
         await call_person(incident)
-    await _wait(incident)
+    if incident.question is not None and incident.outcome is None:  # else it was answered meanwhile
+        await _wait(incident)
 
 
 async def _wait(incident: Incident) -> None:
