@@ -101,6 +101,8 @@ class Incident(IncidentFaults):
             # What was reported was of the machine that is gone.
             known = [*self.cleared, *(fault.fingerprint for fault in self.standing())]
             self.cleared, self.pending = known[-KEPT_FINGERPRINTS:], []
+            # It may be one that was repaired before, under another name: the ledger is asked anew.
+            self.recalled, self.done_before = False, {}
         self.target, self.agent_silent = target, False
         self.gone = self.terminating = False
         self.terminated = self.requested = self.node_claim = None

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from temporalio import workflow
 
-from gpu_runbooks.activities.history.recorded_repairs import MEMO, repairs_memo, repairs_of_memo
+from gpu_runbooks.activities.history.recorded_repairs import MEMO, indexed, repairs_memo, repairs_of_memo
 from gpu_runbooks.activities.model.ledger import PastRepair
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import audit, ledger
@@ -63,17 +63,17 @@ def remember_return(incident: Incident) -> None:
     act, same = incident.acts[-1], incident.target.provider_id == incident.plan.identity.provider_id
     gpus = incident.faulty_gpus() if same else []
     names = ledger.suspect(incident.target, None, gpus).machine
-    names = tuple(dict.fromkeys([*names, *(incident.machine if same else ())]))
+    known = indexed([*names, *(incident.machine if same else ())])
     returned = PastRepair(
         rung=act.rung,
         proven=True,
         ended=act.ended,
-        hardware=names[: ledger.MOST_NAMES],
+        hardware=tuple(known),
         signs=ledger.signs_of(incident.faults),
         incident=incident.workflow_id,
         run_id=incident.run_id,
     )
-    if incident.know(names):
+    if incident.know(known):
         workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
     workflow.upsert_memo(repairs_memo([*remembered(), returned]))
 
