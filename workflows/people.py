@@ -111,7 +111,9 @@ class PeopleMessages:
             incident.skipped = [*incident.skipped, word.rung]
             return f"node {incident.target.name}: {word.rung} is left out, the next rung follows"
         incident = self._hear(word, f"{word.rung} rejected")
+        since = incident.asked_since
         incident.ask_nothing()
+        incident.asked_since = since  # it goes on waiting for a person, and says now for what
         incident.question = (
             f"{word.operator} rejected {word.rung} ({word.reason}), without which nothing can follow: "
             "answer retry to be asked again, or abort"
@@ -262,6 +264,7 @@ class PeopleMessages:
         incident.ask_nothing()
         incident.unsent = None
         incident.drained = incident.examined = None  # days may have passed
+        incident.opted_out = False  # the label may be off by now: the look before the next act says
         return incident
 
 
