@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import (
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
@@ -132,6 +137,8 @@ class Subject:
                 await self.incident.execute_update(update, WORD, rpc_timeout=ASK_SECONDS)
             except RPCError as error:
                 return error.status is RPCStatusCode.NOT_FOUND  # the incident is over
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                return False
             except WorkflowUpdateFailedError:
                 seen = await self.status()
                 return seen is not None and seen.question is None  # the word before it was heard
