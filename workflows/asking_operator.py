@@ -26,8 +26,12 @@ async def ask_operator(incident: Incident, step: AskOperator) -> None:
     _remind(incident)
     if pages_now(incident, workflow.now()):
         await call_person(incident)
-    if incident.question is not None and incident.outcome is None:  # else it was answered meanwhile
+    if _stands(incident):  # else it was answered meanwhile
         await _wait(incident)
+
+
+def _stands(incident: Incident) -> bool:
+    return incident.question is not None and incident.outcome is None
 
 
 async def _wait(incident: Incident) -> None:
@@ -36,12 +40,7 @@ async def _wait(incident: Incident) -> None:
     turn = next_turn(incident, now)
 
     def news() -> bool:
-        return (
-            incident.question is None
-            or incident.outcome is not None
-            or incident.looks_again
-            or incident.pending is not tolerated
-        )
+        return not _stands(incident) or incident.looks_again or incident.pending is not tolerated
 
     heard = await stand_by(incident, news, turn.at - now, turn.what)
     if incident.due(workflow.now()):
@@ -80,7 +79,7 @@ async def _give_up_waiting(incident: Incident) -> bool:
     if follows == "page":
         incident.note(workflow.now(), f"{nobody}: called as critical, and still asking: {asked}")
         await call_louder(incident)
-        return incident.question is None or incident.outcome is not None
+        return not _stands(incident)
     incident.note(workflow.now(), f"{nobody}, so policy goes on with {follows}: {asked}")
     incident.returns_answered = incident.returns_known()
     escalate(incident, follows)

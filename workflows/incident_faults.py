@@ -141,6 +141,18 @@ class IncidentFaults(IncidentState):
                 self._go_on_after_return(fault, now)
             self.refute_repair()
 
+    def leaves_alone(self, report: FaultReport) -> bool:
+        """Whether a fault in the probation is the workload's: no reason to take the node out again."""
+        watched = self.returned and self.watched_until is not None
+        newer = self.repaired is None or report.fault.first_seen > self.repaired
+        treatment = report.plan.treatment
+        return watched and newer and (restarts_workload(treatment) or notifies_owner(treatment))
+
+    def stop_watching(self, report: FaultReport, now: datetime) -> None:
+        """End the probation, so that a workload's fault has an incident of its own, with its own ladder."""
+        self.note(now, f"probation ended: {report.fault.source} {report.fault.code} is the workload's")
+        self.watched_until = now
+
     def _go_on_after_return(self, fault: Fault, now: datetime) -> None:
         """Go on where the ladder stood: what was done for the same fault did not last."""
         self.watched_until = None

@@ -31,7 +31,8 @@ ENDING = "Ending"
 """Rejection of a fault that this incident cannot take now: to be sent again, for it or for its successor."""
 
 EXPIRED = "expired"
-"""Answer to a fault of the machine that took the name: this incident ends, and the fault opens its own."""
+"""Answer to a fault that is not this incident's, such as one of the machine that took the name: the incident
+ends, and the fault opens its own."""
 
 
 MAKES_ROOM = frozenset({Phase.NEEDS_OPERATOR, Phase.PROBATION})
@@ -52,6 +53,9 @@ class IncidentMessages(PeopleMessages):
         if incident.outcome is not None:
             return EXPIRED
         if _is_of(incident, report):
+            if incident.leaves_alone(report):
+                incident.stop_watching(report, workflow.now())
+                return EXPIRED
             incident.join(report, workflow.now())
             return "joined"
         provider_id = report.plan.identity.provider_id

@@ -117,6 +117,20 @@ async def test_fault_from_before_the_repair_changes_nothing(skipping):
     assert world.acts == RESET
 
 
+@pytest.mark.parametrize("ladder", ["notify", "restart", "notify-and-restart"])
+async def test_fault_of_the_workload_does_not_take_the_node_out_again(skipping, ladder):
+    """It has an incident of its own, with its own ladder: the watch ends for it."""
+    world = World()
+    async with running_workers(skipping.client, world):
+        handle = await in_probation(skipping, world)
+        assert await tell(skipping, handle, ladder, code="13") == EXPIRED
+        with skipping.auto_time_skipping_disabled():
+            result = await handle.result()
+    assert result.outcome is Outcome.RETURNED
+    assert len(result.fingerprints) == 1  # the other fault stays news
+    assert world.acts == RESET
+
+
 async def test_abort_ends_the_watch_at_once_and_says_that_the_node_is_in_service(skipping):
     world = World()
     async with running_workers(skipping.client, world):

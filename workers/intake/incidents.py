@@ -226,8 +226,8 @@ class Incidents:
             return Delivered(_rejected(handed.rejected, running=running), workflow_id, handed.run_id)
         if handed.answer == EXPIRED:
             raise TemporalUnavailableError(
-                f"{workflow_id} was about an earlier machine of that name and ends now; the fault is taken "
-                "when it is sent again"
+                f"{workflow_id} is not about this fault and ends now, such as for an earlier machine of that "
+                "name; the fault is taken when it is sent again"
             )
         return Delivered("joined" if running else "started", workflow_id, handed.run_id)
 
