@@ -1,7 +1,8 @@
-"""The columns of the matrix: what befalls incidents, and is over when the function returns."""
+"""The columns of the matrix: what befalls incidents. It has begun inside its context, and is over after."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,41 +20,57 @@ class Disturbance:
     """Something that goes wrong. It befalls all incidents that are given, or everything in the testbed."""
 
     name: str
-    happen: Callable[[Testbed, Sequence[Subject]], Awaitable[None]]
+    happen: Callable[[Testbed, Sequence[Subject]], AbstractAsyncContextManager[None]]
     ends_incident: bool = False
     """The incident ends by it, and nothing that it waits for is let go before."""
 
 
-async def _cancel(_: Testbed, subjects: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _cancel(_: Testbed, subjects: Sequence[Subject]) -> AsyncIterator[None]:
     await asyncio.gather(*(subject.incident.cancel() for subject in subjects))
+    yield
 
 
-async def _terminate(_: Testbed, subjects: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _terminate(_: Testbed, subjects: Sequence[Subject]) -> AsyncIterator[None]:
     await asyncio.gather(*(subject.incident.terminate("chaos") for subject in subjects))
+    yield
 
 
-async def _kill(role: str, testbed: Testbed, _: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _kill(role: str, testbed: Testbed, _: Sequence[Subject]) -> AsyncIterator[None]:
     await testbed.product.kill(role)
+    yield
     await testbed.product.start(role)
 
 
-async def _stop(role: str, testbed: Testbed, _: Sequence[Subject]) -> None:
-    await testbed.product.stop(role)
+@asynccontextmanager
+async def _stop(role: str, testbed: Testbed, _: Sequence[Subject]) -> AsyncIterator[None]:
+    ending = asyncio.create_task(testbed.product.stop(role))
+    await asyncio.sleep(0)  # the signal is sent
+    yield
+    await ending
     await testbed.product.start(role)
 
 
-async def _restart_temporal(testbed: Testbed, _: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _restart_temporal(testbed: Testbed, _: Sequence[Subject]) -> AsyncIterator[None]:
     await testbed.temporal.stop()
+    yield
     await testbed.temporal.resume()
 
 
-async def _api_outage(behaviour: Behaviour, testbed: Testbed, _: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _api_outage(behaviour: Behaviour, testbed: Testbed, _: Sequence[Subject]) -> AsyncIterator[None]:
     with testbed.proxy.outage(behaviour):
+        yield
         await asyncio.sleep(OUTAGE_SECONDS)
 
 
-async def _aws_outage(kind: Outage, testbed: Testbed, _: Sequence[Subject]) -> None:
+@asynccontextmanager
+async def _aws_outage(kind: Outage, testbed: Testbed, _: Sequence[Subject]) -> AsyncIterator[None]:
     with testbed.cloud.faults.outage(kind):
+        yield
         await asyncio.sleep(OUTAGE_SECONDS)
 
 

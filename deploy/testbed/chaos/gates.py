@@ -15,6 +15,9 @@ from testbed.fleet import is_ready
 class Gate(ABC):
     """Closed when it is made."""
 
+    brief = False
+    """Whoever waits before it gives up after seconds: it is opened as soon as the disturbance is there."""
+
     @abstractmethod
     async def reached(self) -> bool:
         """Whether the incident stands before it."""
@@ -42,6 +45,8 @@ class CallGate(Gate):
 
 class AwsGate(Gate):
     """Holds a call to AWS before it takes effect, or its answer. The product waits 10 s for an answer."""
+
+    brief = True
 
     def __init__(self, subject: Subject, moment: Moment, action: str) -> None:
         self._faults = subject.testbed.cloud.faults
@@ -130,6 +135,7 @@ class LateGate(Gate):
 
     def __init__(self, first: Gate, then: Gate) -> None:
         self.first, self._then = first, then
+        self.brief = then.brief
 
     async def approach(self) -> None:
         await self.first.open()

@@ -148,7 +148,9 @@ async def run_column(
     there = [one for one in there if await _is_still_there(one)]
 
     began = time.monotonic()
-    await disturbance.happen(testbed, [one.subject for one in there])
+    async with disturbance.happen(testbed, [one.subject for one in there]):
+        if not disturbance.ends_incident:
+            await asyncio.gather(*(one.gate.open() for one in there if one.gate.brief))
 
     async def judge(one: Caught) -> None:
         await _judge(one, began)
@@ -200,7 +202,7 @@ async def _is_still_there(one: Caught) -> bool:
 
 
 async def _let_go(one: Caught) -> None:
-    await one.gate.open()
+    await one.gate.open()  # of a brief one, which is open by now, nothing comes
     if one.first_in_line is not None:
         await one.first_in_line.open()
 

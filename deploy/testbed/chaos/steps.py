@@ -52,7 +52,7 @@ async def _examining(subject: Subject) -> Gate:
 
 
 async def _resetting(subject: Subject) -> Gate:
-    return ResetGate(subject)
+    return LateGate(await PodGate.close(subject), ResetGate(subject))
 
 
 async def _down(subject: Subject) -> Gate:

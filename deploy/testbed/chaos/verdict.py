@@ -45,8 +45,9 @@ async def over(subject: Subject) -> str:
         seen = await subject.status()
         if seen is None:
             return False
-        outcome = str(seen.outcome) if found.status is not WorkflowExecutionStatus.RUNNING else seen.phase
-        return outcome == "needs-operator" or found.status is not WorkflowExecutionStatus.RUNNING
+        closed = found.status is not WorkflowExecutionStatus.RUNNING
+        outcome = str(seen.outcome) if closed else seen.phase
+        return closed or (seen.phase == "needs-operator" and seen.question is not None)
 
     await eventually(ends, f"the end of incident {subject.workflow_id}")
     return outcome
