@@ -11,7 +11,9 @@ from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workers.command_line import main
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.opening import LADDERS, read_cluster, read_start
-from gpu_runbooks.workflows.operator import read_drain_order, read_escalation, read_word
+from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, StormOrder
+from gpu_runbooks.workflows.operator import Abort, DrainOrder, Escalation, Pause, RungWord, Word
+from gpu_runbooks.workflows.people import PeopleMessages
 from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
 
@@ -19,12 +21,23 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]
 TEXT = "\n".join(page.read_text() for page in PAGES)
 
-ANSWERS = {
-    "retry": read_word,
-    "abort": read_word,
-    "escalate_to": read_escalation,
-    "override_drain": read_drain_order,
+WORDS = {
+    "node": {
+        "retry": Word,
+        "resume": Word,
+        "return_anyway": Word,
+        "abort": Abort,
+        "approve": RungWord,
+        "reject": RungWord,
+        "skip_rung": RungWord,
+        "escalate_to": Escalation,
+        "pause": Pause,
+        "override_drain": DrainOrder,
+    },
+    "budget": {"halt": HaltOrder, "resume": Word, "set_limit": LimitOrder},
+    "fleet": {"halt": HaltOrder, "resume": Word, "end_storm": StormOrder},
 }
+"""What a person may say, by the kind of workflow."""
 
 
 def commands(beginning):
@@ -65,14 +78,28 @@ def test_each_runbook_has_a_command_and_a_row():
         assert f"`{ladder}`" in page
 
 
-@pytest.mark.parametrize("words", UPDATES, ids=lambda words: words[words.index("--name") + 1])
-def test_an_answer_is_taken(words):
+def said(words):
+    """Kind of workflow, name and input of an update."""
     given = options(words)
-    assert ANSWERS[given["name"]](json.loads(given["input"])).operator
+    return given["workflow-id"].partition("/")[0], given["name"], given["input"]
 
 
-def test_each_answer_has_a_command():
-    assert {options(words)["name"] for words in UPDATES} == {*ANSWERS}
+@pytest.mark.parametrize("words", UPDATES, ids=lambda words: " ".join(said(words)[:2]))
+def test_what_is_said_is_taken(words):
+    kind, name, given = said(words)
+    assert WORDS[kind][name].model_validate_json(given).operator
+
+
+def test_each_word_to_an_incident_has_a_row():
+    handlers = {name for name in vars(PeopleMessages) if not name.startswith("_")}
+    page = (ROOT / "docs" / "operating.md").read_text()
+    assert handlers == {*WORDS["node"]}
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) >= handlers
+
+
+def test_each_word_about_a_pool_or_the_fleet_has_a_command():
+    named = {said(words)[:2] for words in UPDATES}
+    assert named >= {(kind, name) for kind in ("budget", "fleet") for name in WORDS[kind]}
 
 
 def test_searches_use_attributes_and_phases_that_exist():
