@@ -117,7 +117,7 @@ async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing(wo
             for event in await events_of(client, run.id, run.run_id)
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
         ]
-        assert signals == ["request_slot", "return_slot"]
+        assert [name for name in signals if name != "brake"] == ["request_slot", "return_slot"]
 
 
 async def test_a_budget_that_continues_as_new_loses_no_holder_and_no_waiter(workers):
