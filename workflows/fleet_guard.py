@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
         Brake,
         BudgetOpened,
         CaughtUp,
-        FaultSeen,
+        FaultsSeen,
         PoolUnhealthy,
     )
     from gpu_runbooks.activities.names import budget_id, fleet_id
@@ -43,8 +43,8 @@ Told = TypeVar("Told", bound=BaseModel)
 class FleetGuard:
     """Counts faults of all nodes, and brakes the budgets of all pools. One a cluster; continues as new.
 
-    Told by incidents (`fault_seen`), intakes (`alerts_truncated`) and budgets (`pool_unhealthy`,
-    `budget_opened`, `caught_up`). It tells each budget by the signal `brake` what its grants have to mind.
+    Told by intakes (`faults_seen`, `alerts_truncated`) and budgets (`pool_unhealthy`, `budget_opened`,
+    `caught_up`). It tells each budget by the signal `brake` what its grants have to mind.
     """
 
     @workflow.init
@@ -73,10 +73,11 @@ class FleetGuard:
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(packed(self._fleet))
 
-    @workflow.signal(description="An incident tells a signature of its node, once")
-    def fault_seen(self, raw: Any = None, *_: Any) -> None:
-        if (fault := _read(FaultSeen, raw, "fault_seen")) is not None:
-            self._fleet.see(fault, workflow.now())
+    @workflow.signal(description="An intake tells what is wrong with which nodes")
+    def faults_seen(self, raw: Any = None, *_: Any) -> None:
+        if (told := _read(FaultsSeen, raw, "faults_seen")) is not None:
+            for fault in told.faults:
+                self._fleet.see(fault, told.rule, workflow.now())
             self._news = bool(self._fleet.storms) or self._news
 
     @workflow.signal(description="An intake tells of alerts that were cut off a delivery")

@@ -85,11 +85,11 @@ class IncidentState(BaseModel):
     """The rung that a person is asked to approve."""
     slot_wanted: bool = False
     """A request is with the budget: a grant counts only then."""
+    slot_turn: int = 0
+    """How often the slot, or the request, was given up: a grant of an earlier turn counts for nothing."""
     slot_held: bool = False
     stopped: str = ""
     """Why no further act follows although the slot is held: a halt, or a storm. A new grant ends it."""
-    told: list[str] = []
-    """Signatures that the guard of the fleet was told of."""
     paused: Paused | None = None
     """A person holds the incident where it is."""
     skipped: list[RungName] = []

@@ -37,7 +37,6 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.recording import enter, remembered
     from gpu_runbooks.workflows.resetting import resume_before_leaving
     from gpu_runbooks.workflows.search_attributes import RUNBOOK_OUTCOME, opening
-    from gpu_runbooks.workflows.telling_guard import tell_guard
 
 
 class IncidentLife(IncidentMessages):
@@ -51,7 +50,6 @@ class IncidentLife(IncidentMessages):
         try:
             while True:
                 await attribute(incident)
-                await tell_guard(incident)
                 if isinstance(step := next_step(incident, workflow.now()), Close):
                     break
                 await steps.take(incident, step)

@@ -68,10 +68,8 @@ class Fleet(BaseModel):
     notes: list[str] = []
     """What people ordered, the last ones. All of it is in the history."""
 
-    def see(self, fault: FaultSeen, now: datetime) -> None:
-        """Count a node with a signature. What a person started is no alarm."""
-        if fault.signature.partition(" ")[0] == "manual":
-            return
+    def see(self, fault: FaultSeen, rule: StormRule, now: datetime) -> None:
+        """Count a node with a signature."""
         self._take(
             Sighting(
                 node=fault.node[:253],
@@ -79,9 +77,9 @@ class Fleet(BaseModel):
                 signature=_short(fault.signature),
                 traits={key[:40]: value[:100] for key, value in [*fault.traits.items()][:10]},
                 at=now,
-                until=now + min(fault.rule.within, LONGEST_WINDOW),
+                until=now + min(rule.within, LONGEST_WINDOW),
             ),
-            fault.rule,
+            rule,
         )
 
     def see_truncated(self, alerts: AlertsTruncated, now: datetime) -> None:

@@ -25,16 +25,20 @@ class StormRule(Wire):
 
 
 class FaultSeen(Wire):
-    """Signal `fault_seen` of the guard: an incident tells each signature of its node once."""
+    """A node with something wrong."""
 
-    incident: str
-    run_id: str
     node: str
     pool: str
     signature: str
     """Source, code and reason: the same for the same kind of fault on any node."""
     traits: dict[str, str] = Field(default={})
     """What nodes may have in common: driver, detector, zone, rack, job."""
+
+
+class FaultsSeen(Wire):
+    """Signal `faults_seen` of the guard: an intake tells what came together, before any incident has it."""
+
+    faults: tuple[FaultSeen, ...]
     rule: StormRule = StormRule()
 
 
@@ -74,8 +78,8 @@ class EnsureGuard(Wire):
     """Start the guard of a cluster where it does not run, and hand it this signal."""
 
     cluster: str
-    signal: Literal["fault_seen", "alerts_truncated", "pool_unhealthy", "budget_opened", "caught_up"]
-    argument: FaultSeen | AlertsTruncated | PoolUnhealthy | CaughtUp | BudgetOpened
+    signal: Literal["faults_seen", "alerts_truncated", "pool_unhealthy", "budget_opened", "caught_up"]
+    argument: FaultsSeen | AlertsTruncated | PoolUnhealthy | CaughtUp | BudgetOpened
     """The most specific first: with a field less, a `CaughtUp` reads as a `BudgetOpened`."""
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from guard.fleet_world import CONDITION, FleetWorld, open_incident
+from guard.fleet_world import CONDITION, FleetWorld, bad_node, open_incident
 from incident.conftest import dev_server, running_workers
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -18,10 +18,12 @@ from gpu_runbooks.activities.model.fleet import (
     Brake,
     BudgetOpened,
     FaultSeen,
+    FaultsSeen,
     PoolUnhealthy,
     StormRule,
 )
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, fleet_id
+from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workflows.slots import Slots
 from gpu_runbooks.workflows.storms import Fleet
 
@@ -52,9 +54,9 @@ async def eventually(condition) -> None:
             await asyncio.sleep(0.05)
 
 
-def seen(node: int, signature: str = "xid 79") -> FaultSeen:
-    return FaultSeen(
-        incident=f"node/test/n{node}", run_id="r", node=f"n{node}", pool="p5", signature=signature
+def seen(*nodes: int, signature: str = "xid 79") -> FaultsSeen:
+    return FaultsSeen(
+        faults=tuple(FaultSeen(node=f"n{node}", pool="p5", signature=signature) for node in nodes)
     )
 
 
@@ -69,6 +71,8 @@ async def test_a_storm_of_twelve_nodes_touches_at_most_the_budget_and_what_heale
     environment, world = fleet
     client, now = environment.client, await environment.get_current_time()
     names = [f"n{number}" for number in range(12)]
+    news = GuardNews(client, "test")  # as the intake tells them, before it opens the incidents
+    await asyncio.gather(*(news.tell(bad_node(name, now), "") for name in names))
     handles = [await open_incident(client, name, now) for name in names]
 
     async def braked() -> bool:
@@ -147,8 +151,7 @@ async def test_a_person_is_refused_in_words_and_ends_halts_and_storms(fleet):
     assert "bad argument" in await refused("end_storm", None)
     await guard.execute_update("halt", {**WHO, "for": "2h"})
     await guard.execute_update("resume", WHO)
-    for node in range(10):
-        await guard.signal("fault_seen", seen(node))
+    await guard.signal("faults_seen", seen(*range(10)))
     (storm,) = (await state(client)).storms
     assert storm.id in await refused("end_storm", {**WHO, "storm": "x"})
     await guard.execute_update("end_storm", {**WHO, "storm": storm.id})
@@ -162,7 +165,7 @@ async def test_signals_that_are_none_and_budgets_that_are_gone_stop_nothing(flee
     environment, world = fleet
     client = environment.client
     guard = await start_guard(client)
-    for signal in ("fault_seen", "alerts_truncated", "pool_unhealthy", "budget_opened", "caught_up"):
+    for signal in ("faults_seen", "alerts_truncated", "pool_unhealthy", "budget_opened", "caught_up"):
         for raw in (None, 7, "x" * 10_000, {"pool": 3}, [1], {"signature": None}):
             await guard.signal(signal, raw)
         await guard.signal(signal)
@@ -198,10 +201,9 @@ async def test_a_guard_that_continues_as_new_keeps_halts_storms_and_budgets():
             guard = await start_guard(client)
             first = (await guard.describe()).run_id
             await guard.execute_update("halt", {**WHO, "for": "2h"})
-            for node in range(12):
-                await guard.signal("fault_seen", seen(node))
+            await guard.signal("faults_seen", seen(*range(12)))
             for number in range(40):
-                await guard.signal("fault_seen", seen(number, f"xid {number}"))
+                await guard.signal("faults_seen", seen(number, signature=f"xid {number}"))
 
             async def continued() -> bool:
                 return (await client.get_workflow_handle(guard.id).describe()).run_id != first

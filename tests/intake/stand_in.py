@@ -5,6 +5,9 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
+with workflow.unsafe.imports_passed_through():
+    from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
+
 
 @workflow.defn(name="NodeRemediation")
 class StandIn:
@@ -38,6 +41,10 @@ class StandIn:
     @workflow.signal
     def end(self) -> None:
         self._over = True
+
+    @workflow.signal
+    def give_back(self) -> None:
+        workflow.upsert_search_attributes([RUNBOOK_PHASE.value_set("probation")])
 
     @workflow.query
     def fingerprints(self) -> list[str]:

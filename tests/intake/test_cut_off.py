@@ -31,8 +31,8 @@ def test_two_delivered_and_thirty_eight_cut_off_are_a_storm_of_forty():
     guard.see_truncated(word, RECEIVED)
     for number, raw in enumerate(two):
         kind = signature(fault_of(Alert.model_validate(raw), RECEIVED))
-        seen = FaultSeen(incident="i", run_id="r", node=f"gpu-a{number}", pool="p", signature=kind)
-        guard.see(seen, RECEIVED)
+        seen = FaultSeen(node=f"gpu-a{number}", pool="p", signature=kind)
+        guard.see(seen, StormRule(), RECEIVED)
     (storm,) = guard.storms
     assert storm.nodes + storm.hidden == 40
     assert guard.brake("p").mode == "stop"
@@ -92,11 +92,12 @@ async def test_the_guard_is_told_and_started_and_knows_a_delivery_that_comes_aga
     guard = webhook.temporal.get_workflow_handle(fleet_id(CLUSTER))
     history = await guard.fetch_history()
     kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-    payloads = [
-        event.workflow_execution_signaled_event_attributes.input.payloads
+    signalled = [
+        event.workflow_execution_signaled_event_attributes
         for event in history.events
         if event.event_type == kind
     ]
+    payloads = [each.input.payloads for each in signalled if each.signal_name == "alerts_truncated"]
     words = [
         (await pydantic_data_converter.decode(payload, [AlertsTruncated]))[0] for payload in payloads[-2:]
     ]

@@ -43,7 +43,7 @@ async def test_bad_file_shows_and_the_policy_before_it_counts(
     assert (health["status"], health["policy"]) == ("ok", digest)
     assert health["policy_problem"].endswith(": fields-of-ours")
 
-    changed = f"{good}\noperator: {reminder: 1h}\n"
+    changed = f"{good}\noperator: {{reminder: 1h}}\n"
     file.write_text(changed)
     health = await until(webhook, lambda each: each["policy"] != digest)
     assert health == {"status": "ok", "policy": load_policy(changed).digest, "policy_problem": ""}

@@ -16,29 +16,32 @@ from weakref import WeakValueDictionary
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gpu_runbooks.activities.model.fault import ConditionCleared
-from gpu_runbooks.activities.model.fleet import AlertsTruncated, EnsureGuard
+from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
+from gpu_runbooks.activities.model.fleet import AlertsTruncated
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import fleet_id, incident_id
-from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.intake.closed_incidents import (
     READ_TIMEOUT,
     Known,
     is_first_fault,
     known_before,
 )
-from gpu_runbooks.workers.intake.handover import UPDATE_SECONDS, hand_over, latest
+from gpu_runbooks.workers.intake.handover import hand_over, latest
 from gpu_runbooks.workers.intake.openings import Arrival, start
 from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.staleness import Decision, decide
+from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.phases import Phase
+from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
@@ -71,6 +74,8 @@ class _Judged:
     running: bool
     run_id: str
     decision: Decision
+    episode: str
+    """Of the node, for the guard of the fleet."""
     answer: Delivered | None = None
     """What became of it already."""
 
@@ -85,6 +90,7 @@ class Incidents:
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._turns: Turns[Delivered] = Turns()
         self._repeats = Repeats()
+        self._guard = GuardNews(client, cluster)
 
     async def deliver(
         self, report: FaultReport, note: str = "", *, wrong: Sequence[str], max_age: timedelta | None
@@ -142,27 +148,26 @@ class Incidents:
 
     async def tell_guard(self, hidden: AlertsTruncated) -> None:
         """Tell the guard of the fleet of alerts that were cut off. Raises `TemporalUnavailableError`."""
-        told = EnsureGuard(cluster=self.cluster, signal="alerts_truncated", argument=hidden)
         try:
-            async with asyncio.timeout(UPDATE_SECONDS):
-                await Temporal(self.client).ensure_guard(told)
+            await self._guard.tell_truncated(hidden)
         except UNREACHABLE as error:
             raise TemporalUnavailableError(f"{fleet_id(self.cluster)}: {error!r}") from error
 
     async def _in_turn(self, workflow_id: str, turn: Turn[Delivered], arrival: Arrival) -> Delivered:
         lock = self._locks.setdefault(workflow_id, asyncio.Lock())
-        async with lock, self._limit:
-            callers = turn.begin()
-            delivered, open_now = await self._deliver(workflow_id, arrival)
+        async with lock:
+            async with self._limit:
+                callers = turn.begin()
+                judged = await self._judge(workflow_id, arrival)
+            delivered, open_now = await self._deliver(workflow_id, arrival, judged)
             if open_now:
                 repeats = callers - (delivered.status != "duplicate")
                 await self._count(delivered, arrival.report.fault.fingerprint, repeats)
             return delivered
 
-    async def _deliver(self, workflow_id: str, arrival: Arrival) -> tuple[Delivered, bool]:
+    async def _deliver(self, workflow_id: str, arrival: Arrival, judged: _Judged) -> tuple[Delivered, bool]:
         """What became of a fault, and whether it is with an open incident now."""
         fault = arrival.report.fault
-        judged = await self._judge(workflow_id, arrival)
         if judged.answer is not None:
             return judged.answer, judged.answer.status == "duplicate"
         clock = asyncio.get_running_loop().time
@@ -177,7 +182,11 @@ class Incidents:
                     f"{workflow_id} was told of faults many times by now: {fault.source} {fault.code} of "
                     f"this onset is taken in {verdict.wait:.0f} s or later"
                 )
-        delivered = await self._report(workflow_id, arrival, judged.decision, running=judged.running)
+        await self._guard.tell(arrival.report, judged.episode)
+        async with self._limit:
+            delivered = await self._report(workflow_id, arrival, judged.decision, running=judged.running)
+        if not judged.running:
+            self._guard.remember(arrival.report, delivered.run_id)
         self._repeats.told(workflow_id, delivered.run_id, arrival.report, clock())
         return delivered, True
 
@@ -187,10 +196,12 @@ class Incidents:
         last = await latest(self.client, workflow_id)
         running = last is not None and last.status is WorkflowExecutionStatus.RUNNING
         run_id = (last.run_id or "") if last is not None else ""
+        episode = _episode(last, fault)
         if last is not None and running:
             known = self._repeats.knows(workflow_id, run_id, fault.fingerprint)
             if known or await is_first_fault(last, arrival.report):
-                return _Judged(running, run_id, Decision(), Delivered("duplicate", workflow_id, run_id))
+                duplicate = Delivered("duplicate", workflow_id, run_id)
+                return _Judged(running, run_id, Decision(), episode, duplicate)
         before = Known() if last is None else await known_before(self.client, last, arrival.report)
         decision = decide(
             fault,
@@ -202,10 +213,10 @@ class Incidents:
             unsettled=before.unsettled,
         )
         if not decision.ignored:
-            return _Judged(running, run_id, decision)
+            return _Judged(running, run_id, decision, episode)
         dealt = before.dealt.run_id if before.dealt else ""
         ignored = Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored)
-        return _Judged(running, run_id, decision, ignored)
+        return _Judged(running, run_id, decision, episode, ignored)
 
     async def _report(
         self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
@@ -242,6 +253,17 @@ class Incidents:
             await handle.signal("repeated", word, rpc_timeout=READ_TIMEOUT)
         except UNREACHABLE as error:
             log.info("%s was not told of repeats: %r", workflow_id, error)
+
+
+def _episode(last: WorkflowExecutionDescription | None, fault: Fault) -> str:
+    """Time of a node in which a signature says nothing new to the guard of the fleet.
+
+    One of an open incident. On a node that is back, though it is watched, each fault is one of its own.
+    """
+    if last is None or last.status is not WorkflowExecutionStatus.RUNNING:
+        return fault.fingerprint
+    watched = last.typed_search_attributes.get(RUNBOOK_PHASE) == Phase.PROBATION
+    return fault.fingerprint if watched else last.raw_info.first_run_id
 
 
 def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["started", "duplicate"]:
