@@ -400,6 +400,8 @@ async def test_text_and_json_say_rule_ladder_and_what_follows(ask):
         "attempts": 1,
         "timeout": 1200.0,
         "approval": True,
+        "approval_lasts": 3600.0,
+        "approval_by_other": False,
         "observe": False,
     }
 

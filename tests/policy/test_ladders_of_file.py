@@ -182,7 +182,7 @@ def test_restart_of_a_workload_can_be_approved_or_observed():
         ),
         (
             {"reboot": "approval: yes"},
-            "line 13: ladders.mine[3].approval: it should be a valid boolean; not 'yes'",
+            "line 13: ladders.mine[3].approval: write true, false, or what it is worth",
         ),
         (
             {"reboot": "aproval: true"},

@@ -170,7 +170,7 @@ def test_bytes_travel_and_no_characters():
     command = ", ".join(["é" * 400] * 20)
     (problem,) = problems(SMALLEST.replace("gpu-test, --all", command))
     assert problem.startswith(
-        "line 1: the file: selector, owners and windows of pool p5, drain and validation take 16"
+        "line 1: the file: selector, owners, windows and freezes of pool p5, drain and validation take 16"
     )
     assert load_policy(SMALLEST.replace("gpu-test, --all", command.replace("é", "e")))
 
