@@ -53,6 +53,7 @@ async def return_slot(incident: Incident) -> None:
     if not incident.slot_wanted:
         return
     incident.slot_wanted = incident.slot_held = False
+    incident.slot_turn += 1
     incident.stopped = ""
     await refuse_slot(incident)
 
@@ -79,6 +80,7 @@ def slot_request(incident: Incident) -> SlotRequest:
         node=incident.plan.identity.name,
         severity=severity(incident.plan.treatment),
         since=incident.opened,
+        turn=incident.slot_turn,
         rules=PoolRules(
             budget=incident.plan.budget, selector=incident.plan.pool_selector, storm=incident.plan.storm
         ),

@@ -94,6 +94,8 @@ class IncidentMessages(PeopleMessages):
         if not incident.slot_wanted:
             await refuse_slot(incident)  # it came after the request was withdrawn: nobody would return it
             return
+        if grant.turn != incident.slot_turn:
+            return  # the budget has heard by now, or will, that this one was given back
         incident.slot_held, incident.stopped = True, ""
         incident.looked = False  # it may have waited for hours
 

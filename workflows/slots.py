@@ -110,7 +110,7 @@ class Slots(BaseModel):
         request = request.model_copy(update={"rules": None})
         if self.holds(request):
             self.holders = [
-                each.model_copy(update={"told": None}) if _same(each, request) else each
+                each.model_copy(update={"told": None, "turn": request.turn}) if _same(each, request) else each
                 for each in self.holders
             ]
         elif any(_same(each, request) for each in self.waiters):

@@ -48,6 +48,8 @@ class SlotRequest(Wire):
     severity: int = 0
     since: datetime | None = None
     """When the incident began: the older one is served first."""
+    turn: int = 0
+    """How often the incident gave up its slot or its request before: a grant counts for its own turn only."""
     rules: PoolRules | None = None
     """Sent with a request; what the budget keeps of its holders and waiters lacks it."""
 

@@ -299,3 +299,11 @@ def test_a_signal_that_is_no_request_is_none(raw):
 
 def test_a_request_is_read():
     assert read_request(ask("a").model_dump(mode="json")) == ask("a")
+
+
+def test_who_asks_again_after_giving_back_is_told_of_its_own_turn():
+    slots = waiting(ask("a", max_unavailable=1))
+    assert round_of(slots) == ["a"]
+    again = ask("a", max_unavailable=1).model_copy(update={"turn": 1})
+    slots.request(again)
+    assert [holder.turn for holder, _ in slots.untold(T0)] == [1]
