@@ -186,7 +186,7 @@ async def clear(incident: Incident, act: str) -> bool:
             incident.refute_repair()
             incident.target, incident.repaired, incident.drained = identity, now, None
             incident.examined = None
-        case Released() if incident.terminating:
+        case Released() if incident.is_going:
             return incident.outcome is None  # its owner terminates it: there is nothing to give back
         case Released(reason=reason):
             await unblock(incident)
@@ -218,7 +218,7 @@ async def came_back(incident: Incident) -> bool:
 
     One that its owner has terminated does not come back, whatever a dying kubelet registers.
     """
-    if incident.requested is not None or incident.node_claim is not None:
+    if incident.is_going:
         return False
     seen = await _look(incident, "before replace: is the machine still away?")
     identity, before = seen.identity, incident.target

@@ -253,6 +253,11 @@ class IncidentState(BaseModel):
         return self.look_due and not self.gone
 
     @property
+    def is_going(self) -> bool:
+        """Whether the target's owner confirmed that it terminates it: there is nothing to give back."""
+        return self.requested is not None or self.node_claim is not None
+
+    @property
     def begun(self) -> bool:
         """Whether anything was done yet to the node or the pods on it."""
         return self.blocked or any(act.rung is not RungName.NOTIFY_OWNER for act in self.acts)

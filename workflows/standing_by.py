@@ -29,7 +29,7 @@ async def stand_by(
 
     while True:
         left = ends - workflow.now()
-        looks = incident.blocked and not incident.gone and not incident.terminating
+        looks = incident.blocked and not incident.gone and not incident.is_going
         if await wait_for(news, min(left, LOOK_EVERY) if looks else left, summary):
             return True
         if workflow.now() >= ends:
