@@ -12,6 +12,8 @@ from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
 
+from gpu_runbooks.workers.punctual import PunctualRunner
+
 GRACE = timedelta(seconds=20)
 """What a running activity gets to end after SIGTERM. A Pod's grace period must be longer."""
 
@@ -59,6 +61,7 @@ async def run_worker(
         task_queue=task_queue,
         workflows=workflows,
         activities=activities,
+        workflow_runner=PunctualRunner(),
         # Activities are coroutines that mostly wait: a drain of hours must not keep others out.
         max_concurrent_activities=500,
         max_cached_workflows=2000,
