@@ -20,6 +20,9 @@ OPT_OUT_LABEL = f"{PREFIX}/opt-out"
 REPLACES_ANNOTATION = f"{PREFIX}/replaces"
 """On the Node of a replacement: the incident that claimed it, set by compare-and-swap."""
 
+REPLACED_ANNOTATION = f"{PREFIX}/replaced"
+"""On the Node of a replacement that was let go: the incident that had claimed it. Nobody claims it again."""
+
 INCIDENT_LABEL = f"{PREFIX}/incident"
 """On pods and NodeTasks that we create: digest of the incident's workflow id (a label value holds 63)."""
 

@@ -87,7 +87,7 @@ def unblocking_patch(
     node: Object, marker: BlockMarker | None, incident: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Merge patch that takes away what is ours from this version of the node, and what that is in words."""
-    annotations: dict[str, None] = {}
+    annotations: dict[str, str | None] = {}
     spec: dict[str, Any] = {}
     going = []
     taints = taints_of(node)
@@ -103,8 +103,12 @@ def unblocking_patch(
             veto: None for veto in vetoes_of(marker) if annotations_of(node).get(veto) in {None, "true"}
         }
     if annotations_of(node).get(names.REPLACES_ANNOTATION) == incident:
-        annotations[names.REPLACES_ANNOTATION] = None
-    going += [f"annotation {key}" for key in annotations if key in annotations_of(node)]
+        annotations |= {names.REPLACES_ANNOTATION: None, names.REPLACED_ANNOTATION: incident}
+    going += [
+        f"annotation {key}"
+        for key, left in annotations.items()
+        if left is None and key in annotations_of(node)
+    ]
     version = node["metadata"]["resourceVersion"]
     return {"metadata": {"resourceVersion": version, "annotations": annotations}, "spec": spec}, tuple(going)
 

@@ -83,9 +83,10 @@ def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None
 
 
 def is_candidate(node: Object, request: ClaimReplacement) -> bool:
-    """A Node of another machine, made since the launch, that is nobody else's.
+    """A Node of another machine, made since the launch, that is nobody else's and never was.
 
-    In the place of an EC2 instance comes an EC2 instance, of the same group where the group is known.
+    One that was another incident's is back in service: it is no successor of a second machine. In the place
+    of an EC2 instance comes an EC2 instance, of the same group where the group is known.
     """
     metadata, machine = node["metadata"], identity_of(node)
     created = datetime.fromisoformat(metadata["creationTimestamp"])
@@ -102,6 +103,8 @@ def is_candidate(node: Object, request: ClaimReplacement) -> bool:
     except ValueError:
         return False
     if marker is not None and (marker.incident != request.incident or is_held_from(marker, request.run_id)):
+        return False
+    if names.REPLACED_ANNOTATION in annotations_of(node):
         return False
     return annotations_of(node).get(names.REPLACES_ANNOTATION) in {None, request.incident}
 

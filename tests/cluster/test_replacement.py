@@ -214,6 +214,8 @@ def new_node(*, age=timedelta(0), instance="i-0aaaaaaaaaaaaaaa1", deleted=False,
         (new_node(deleted=True), False),
         (new_node(**{names.REPLACES_ANNOTATION: "node/test/other"}), False),
         (new_node(**{names.REPLACES_ANNOTATION: "node/test/a"}), True),
+        (new_node(**{names.REPLACED_ANNOTATION: "node/test/other"}), False),  # back in service
+        (new_node(**{names.REPLACED_ANNOTATION: "node/test/a"}), False),
         (new_node(**{names.BLOCK_ANNOTATION: "who knows"}), False),
     ],
 )

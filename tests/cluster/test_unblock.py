@@ -48,6 +48,7 @@ async def test_unblock_removes_our_claim(admin, kubernetes, blocked):
     await patch(admin, blocked.name, {"metadata": {"annotations": {names.REPLACES_ANNOTATION: incident}}})
     result = await unblock(kubernetes, unblock_request(blocked))
     assert f"annotation {names.REPLACES_ANNOTATION}" in result.removed
+    assert annotations(await read(admin, blocked.name))[names.REPLACED_ANNOTATION] == incident
 
 
 async def test_unblock_leaves_another_incident_alone(admin, kubernetes, blocked):
