@@ -67,6 +67,8 @@ class ResetAnswer(StrEnum):
     """The GPU cannot be reached."""
     HANG = "hang"
     """Ignores SIGTERM and returns only when the state says something else."""
+    SLOW = "slow"
+    """Waits until the state says something else, and then does that."""
     VANISH = "vanish"
     """Says done, and the GPU is gone afterwards."""
 

@@ -42,6 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         while read_state(path).reset == ResetAnswer.HANG:
             time.sleep(0.05)
         return 1
+    while answer == ResetAnswer.SLOW:
+        time.sleep(0.05)
+        answer = read_state(path).reset
     with locked(path):
         return _reset(path, read_state(path), answer, asked.id.split(",") if asked.id else None)
 

@@ -82,11 +82,11 @@ class PodGate(Gate):
 
 
 class ResetGate(Gate):
-    """Holds a reset: nvidia-smi does not return."""
+    """Holds a reset: nvidia-smi has begun, and takes its time."""
 
     def __init__(self, subject: Subject) -> None:
         self._state = subject.testbed.agents.machine(subject.node).gpus
-        gpus.change_node(self._state, reset=gpus.ResetAnswer.HANG)
+        gpus.change_node(self._state, reset=gpus.ResetAnswer.SLOW)
 
     async def reached(self) -> bool:
         return gpus.read_state(self._state).resets > 0
