@@ -111,6 +111,8 @@ class IncidentFaults(IncidentState):
             self._decide_by(report)
         if rank == 0:
             return
+        if not self.returned:
+            self.vouched = ""  # whoever vouched for the node did not know that it would count
         # Which GPU to reset, and whose pods are in the way, was decided without it.
         self.examined = None
         if restarts_workload(report.plan.treatment):

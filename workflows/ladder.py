@@ -214,19 +214,24 @@ def _decide(incident: Incident, now: datetime) -> Step:
     if not incident.gone and (not incident.blocked or incident.marker_due):
         return Block(rungs[RungName.BLOCK])
     if incident.vouched and not incident.gone:
-        return Return(rungs[RungName.RETURN])
+        return _give_back(incident, rungs)
     if question := _loop(incident):
         return AskOperator(question)
     left_out = RungName.DRAIN not in rungs or RungName.DRAIN in incident.skipped
     if severity(treatment) == BLOCKS and not left_out and incident.drained is not DrainScope.NODE:
         return _drain(incident, rungs[RungName.DRAIN], now)
-    if incident.validated and incident.pending:
-        return Tolerate(min(each.until for each in incident.pending))
     if incident.validated:
-        return Return(rungs[RungName.RETURN])
+        return _give_back(incident, rungs)
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
         return Validate(rungs[RungName.VALIDATE])
     return _climb(incident, rungs, now)
+
+
+def _give_back(incident: Incident, rungs: dict[RungName, Rung]) -> Step:
+    """Return the node, once no tolerated fault may still count against it."""
+    if incident.pending:
+        return Tolerate(min(each.until for each in incident.pending))
+    return Return(rungs[RungName.RETURN])
 
 
 def _decide_first(incident: Incident, now: datetime) -> Step | None:

@@ -90,6 +90,22 @@ def test_a_fault_that_joins_takes_the_word_for_the_node_back():
     assert not isinstance(next_step(subject, LATER), Return)
 
 
+def test_a_word_for_the_node_waits_for_what_is_tolerated_and_falls_with_it():
+    """Returned before, the node would be blocked for the tolerated fault at once, and returned again."""
+    subject = acted("reset", *BLOCKED)
+    late = report("reset", of=fault("48", at=LATER), toleration=timedelta(minutes=10))
+    subject.join(late, LATER)
+    subject.vouched = "on the word of ana"
+    ends = LATER + timedelta(minutes=10)
+    assert next_step(subject, LATER) == Tolerate(ends)
+    over = subject.model_copy(deep=True)
+    over.clear([late.fault], ends)
+    assert isinstance(next_step(over, ends), Return)
+    subject.count(late, ends)
+    subject.marker_due = False
+    assert isinstance(next_step(subject, ends), Examine)
+
+
 @pytest.mark.parametrize(
     ("subject", "step"),
     [
