@@ -84,8 +84,13 @@ class IncidentFaults(IncidentState):
             return found
         if severity(report.plan.treatment) > severity(self.plan.treatment):
             return None  # nothing that is done for the other would cure it
-        refutes = self.repaired is not None and fault.first_seen > self.repaired
-        return None if refutes else found
+        return None if self._is_newer(fault) else found
+
+    def _is_newer(self, fault: Fault) -> bool:
+        """Whether it began after what was repaired, or after a return for which a person vouched."""
+        returns = (act.started for act in self.acts if act.rung is RungName.RETURN and self.returned)
+        since = self.repaired or max(returns, default=None)
+        return since is not None and fault.first_seen > since
 
     def _ours(self) -> Iterator[Ours]:
         """When we reset GPUs, or had pods end: what the driver logs of it is no fault."""
@@ -137,8 +142,8 @@ class IncidentFaults(IncidentState):
         elif self.repairing is not None and not self._reaches(self.repairing, report):
             self.note(now, "not explained by the repair under way, which therefore will not count")
             self.unexplained = True
-        elif self.repaired is not None and (fault.first_seen > self.repaired or not self._covers(report)):
-            self.note(now, "not explained by the last repair, which therefore does not count")
+        elif self._is_newer(fault) or (self.repaired is not None and not self._covers(report)):
+            self.note(now, "not explained by the last repair, or the return, which therefore does not count")
             if self.returned:
                 self._go_on_after_return(fault, now)
             self.refute_repair()

@@ -23,6 +23,7 @@ from gpu_runbooks.workflows.ladder import (
     StayPaused,
     Tolerate,
     Validate,
+    Watch,
     next_step,
 )
 from gpu_runbooks.workflows.phases import Outcome, Runbook
@@ -88,6 +89,17 @@ def test_a_fault_that_joins_takes_the_word_for_the_node_back():
     subject = acted("reset", *BLOCKED, vouched="on the word of ana")
     subject.join(report("reset", of=fault("79", at=LATER, fingerprint="new")), LATER)
     assert not isinstance(next_step(subject, LATER), Return)
+
+
+@pytest.mark.parametrize(("minutes", "step"), [(5, HoldSlot), (-5, Watch)], ids=["newer", "older"])
+def test_a_fault_in_the_probation_of_a_node_that_nobody_repaired_takes_it_out_again(minutes, step):
+    """Nothing was repaired that could explain it, and the word was given before."""
+    subject = acted("reset", *BLOCKED, ("return", True), blocked=False, slot_held=False)
+    subject.vouched, subject.returned = "on the word of ana", True
+    subject.watched_until = LATER + timedelta(hours=1)
+    began = subject.last(RungName.RETURN) + timedelta(minutes=minutes)
+    subject.join(report("reset", of=fault("95", at=began)), LATER)
+    assert isinstance(next_step(subject, LATER), step)
 
 
 def test_a_word_for_the_node_waits_for_what_is_tolerated_and_falls_with_it():
