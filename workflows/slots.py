@@ -243,7 +243,7 @@ class Slots(BaseModel):
             words.append(BudgetOpened(pool=self.pool))
         if self.brake.mode == "pace" and not self.waiters and all(each.confirmed for each in self.holders):
             words.append(CaughtUp(pool=self.pool, storm=self.brake.storm))
-            self.hear(Brake())
+            self.hear(Brake(trusted_until=self.brake.trusted_until))
         due = self.unhealthy_told is None or now >= self.unhealthy_told + TOLD_AGAIN
         if self.unhealthy is not None and not braked and due:
             self.unhealthy_told = now
@@ -335,7 +335,8 @@ class Slots(BaseModel):
     def _why_none(self, seen: PoolSeen, limit: int, now: datetime) -> str:
         if stopped := self.stopped(now):
             return stopped
-        if self.unhealthy is not None and self.brake.mode == "off":
+        trusted = self.brake.trusted_until is not None and now < self.brake.trusted_until
+        if self.unhealthy is not None and self.brake.mode == "off" and not trusted:
             return (
                 f"{self.unhealthy.unhealthy} of {seen.nodes} nodes are unhealthy, more than "
                 f"{self.unhealthy.rule.unhealthy_percent} %: the guard of the fleet decides"

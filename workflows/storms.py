@@ -34,6 +34,10 @@ MOST_NODES = 200
 LONGEST_WINDOW = timedelta(hours=24)
 MOST_HIDDEN = 1_000_000
 MOST_DELIVERIES = 100
+
+DELIVERY_LASTS = timedelta(hours=25)
+"""How long it is known what a delivery lacked: Alertmanager repeats what stands within a day."""
+
 MOST_POOLS = 300
 MOST_STORMS = 12
 """Storms at once. One more is recorded together with all that follow it."""
@@ -57,6 +61,8 @@ class Fleet(BaseModel):
     """By signature, the last one told at the end."""
     deliveries: dict[str, int] = {}
     """Alerts that were cut off each delivery, by its digest: what is sent again counts once."""
+    delivered: dict[str, datetime] = {}
+    """When each of them came last."""
     storms: list[Storm] = []
     past: list[Storm] = []
     """The last ones that are over."""
@@ -86,7 +92,10 @@ class Fleet(BaseModel):
         """Count the alerts that a delivery lacks as so many nodes. Of the same delivery only what is new."""
         delivery, count = alerts.delivery[:64], min(alerts.count, MOST_HIDDEN)
         before = self.deliveries.pop(delivery, 0)
+        if self.delivered.pop(delivery, now) <= now - DELIVERY_LASTS:
+            before = 0
         self.deliveries = dict([*self.deliveries.items(), (delivery, max(before, count))][-MOST_DELIVERIES:])
+        self.delivered = dict([*self.delivered.items(), (delivery, now)][-MOST_DELIVERIES:])
         if count <= before:
             return
         self._take(
@@ -186,11 +195,18 @@ class Fleet(BaseModel):
             words = [*map(_halted, self.halts), *map(_braked, stopping)]
             storm = "" if self.halts else stopping[0].id
             return Brake(mode="stop", why="; ".join(words)[:LONGEST_WHY], storm=storm)
+        trusted = self.trusted.get(pool)
         if not about:
-            return Brake()
+            return Brake(trusted_until=trusted)
         words = [f"after {_braked(storm)}: one node at a time" for storm in about]
         every = max(storm.rule.pace for storm in about)
-        return Brake(mode="pace", why="; ".join(words)[:LONGEST_WHY], storm=about[0].id, every=every)
+        return Brake(
+            mode="pace",
+            why="; ".join(words)[:LONGEST_WHY],
+            storm=about[0].id,
+            every=every,
+            trusted_until=trusted,
+        )
 
     def open_storm(self, storm_id: str) -> Storm | None:
         """The storm of this id, while it is not over."""

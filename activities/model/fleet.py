@@ -101,3 +101,5 @@ class Brake(Wire):
     storm: str = ""
     """Id of the storm that it is for; empty for a halt everywhere."""
     every: timedelta = timedelta(0)
+    trusted_until: datetime | None = None
+    """Until then a person answers for the pool, however much of it is unhealthy."""

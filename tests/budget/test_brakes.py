@@ -6,9 +6,10 @@ import pytest
 from budget.slots import T0, ask, nodes, pool, round_of, waiting
 from temporalio.exceptions import ApplicationError
 
-from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, StormRule
+from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy, StormRule
 from gpu_runbooks.workflows.budget_details import details
 from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume
+from gpu_runbooks.workflows.storms import Fleet
 
 MINUTE = timedelta(minutes=1)
 STOP = Brake(mode="stop", why="storm s1", storm="s1")
@@ -169,3 +170,19 @@ def test_an_order_with_a_slip_is_refused_with_words(read, raw, wrong):
         read(raw)
     assert wrong in refused.value.message
     assert refused.value.type == "BadInput"
+
+
+@pytest.mark.parametrize(("minutes", "granted"), [(0, ["a"]), (59, ["a"]), (60, []), (90, [])], ids=str)
+def test_a_pool_that_a_person_answers_for_is_served_for_that_time_however_ill_it_is(minutes, granted):
+    ill = StormRule(unhealthy_percent=10, unhealthy_nodes=2)
+    slots = waiting(*(ask(name, max_unavailable=1, storm=ill) for name in "abc"))
+    guard = Fleet(cluster="test")
+    guard.open_budget("p5", T0)
+    assert round_of(slots, pool(10)) == []
+    for word in slots.for_guard(T0):
+        if isinstance(word, PoolUnhealthy):
+            guard.see_pool(word, T0)
+    slots.hear(guard.brake("p5"))
+    guard.end_storm(guard.storms[0], "ended by ana", T0)
+    slots.hear(guard.brake("p5"))
+    assert round_of(slots, pool(10), T0 + minutes * MINUTE) == granted
