@@ -35,7 +35,7 @@ class BadConditions:
         self._reception = reception
 
     def overdue(self, node: Object, now: datetime) -> tuple[BadCondition, ...]:
-        """Conditions that are bad for longer than policy tolerates. None where policy does nothing."""
+        """Conditions that are bad for longer than policy tolerates. None where nothing would be done."""
         return tuple(
             BadCondition(type=fault.code, status=fault.status, since=fault.first_seen)
             for fault in self._faults(node, now)
@@ -65,6 +65,8 @@ class BadConditions:
             plan = self._policy_file.plan(fault, identity_of(node), labels)
         except ApplicationError:
             return False  # in no pool, or otherwise not to be touched
+        if plan.opted_out:
+            return False  # as its owners want it
         return now - fault.first_seen > plan.treatment.toleration + MARGIN
 
 

@@ -100,6 +100,16 @@ def test_what_was_refused_is_asked_again_when_the_node_is_another_to_policy(bad:
     assert bad.due(2) is None
 
 
+def test_what_was_ignored_is_asked_again_when_the_owners_take_their_label_off(bad: Bad) -> None:
+    look = Look((fault("first"),))
+    bad.see(look, "opted out")
+    answer(bad, "ignored", reason="the node's owners want nothing done to it")
+    bad.see(look, "opted out")
+    assert bad.due(1) is None
+    bad.see(look, "without that label")
+    assert bad.due(1) == look.faults[0]
+
+
 def test_what_was_refused_is_known_as_refused_when_its_time_is_rewritten(bad: Bad) -> None:
     bad.see(Look((fault("first"),)), "")
     answer(bad, "refused", reason="no pool")

@@ -147,13 +147,15 @@ async def test_a_condition_that_nobody_took_up_opens_the_incident_of_its_node_on
     sweeping, admin, make_node, at_once
 ):
     sick, elsewhere = await make_node(pool=POOL), await make_node()
-    await make_bad(admin, sick)
-    await make_bad(admin, elsewhere)
+    opted_out = await make_node(pool=POOL, labels={names.OPT_OUT_LABEL: "true"})
+    for node in (sick, elsewhere, opted_out):
+        await make_bad(admin, node)
     name = sick["metadata"]["name"]
     async with sweeping.working():
         result = await (await sweeping.start()).result()
         assert found(result, sick) == {("unhandled-condition", "mended")}
         assert found(result, elsewhere) == set(), "in no pool: nobody's business"
+        assert found(result, opted_out) == set(), "as its owners want it"
         incident = sweeping.client.get_workflow_handle(incident_id(sweeping.cluster, name))
         faults = await incident.query("faults")
         assert [(each["code"], each["status"]) for each in faults] == [("KernelDeadlock", "True")]

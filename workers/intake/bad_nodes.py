@@ -23,6 +23,8 @@ class Answered:
     """Loop time when it is handed on again."""
     refusal: str = ""
     """Why policy refused it."""
+    taken: bool = True
+    """An open incident has it: another label of the node changes nothing about that."""
 
 
 @dataclass
@@ -82,7 +84,7 @@ class Bad:
         self.booting = look.booting
         if covered != self.covered:
             self.covered = covered
-            for fingerprint in [key for key, each in self.answered.items() if each.refusal]:
+            for fingerprint in [key for key, each in self.answered.items() if not each.taken]:
                 self._ask_again(fingerprint)
         self.news.set()
 
@@ -110,7 +112,7 @@ class Bad:
         if not stands:
             return
         refusal = reason if status == "refused" else ""
-        self.answered[fault.fingerprint] = Answered(fault.code, again, refusal)
+        self.answered[fault.fingerprint] = Answered(fault.code, again, refusal, status in WITH_INCIDENT)
         later = self.later.get(fault.fingerprint)
         if later is None or later.follows is not None or refusal:
             return

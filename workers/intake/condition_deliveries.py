@@ -153,7 +153,7 @@ class Deliveries:
         if answer.status == "unavailable":
             return False
         again = asyncio.get_running_loop().time() + ASK_AGAIN * (1 + random.uniform(0, JITTER))  # noqa: S311
-        if answer.status == "refused" and bad.covered != covered:
+        if answer.status in {"refused", "ignored"} and bad.covered != covered:
             again = NOW  # it may be about the labels that the Node had before
         bad.take_answer(fault, answer.status, answer.reason, again)
         return True

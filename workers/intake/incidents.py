@@ -39,9 +39,11 @@ from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.staleness import Decision, decide
 from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
+from gpu_runbooks.workflows.ladder import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
+from gpu_runbooks.workflows.severity import notifies_owner, severity
 
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
@@ -182,10 +184,12 @@ class Incidents:
                     f"{workflow_id} was told of faults many times by now: {fault.source} {fault.code} of "
                     f"this onset is taken in {verdict.wait:.0f} s or later"
                 )
-        await self._guard.tell(arrival.report, judged.episode)
+        tells = not arrival.report.plan.opted_out  # nothing is done there, so there is nothing to brake
+        if tells:
+            await self._guard.tell(arrival.report, judged.episode)
         async with self._limit:
             delivered = await self._report(workflow_id, arrival, judged.decision, running=judged.running)
-        if not judged.running:
+        if tells and not judged.running:
             self._guard.remember(arrival.report, delivered.run_id)
         self._repeats.told(workflow_id, delivered.run_id, arrival.report, clock())
         return delivered, True
@@ -197,6 +201,10 @@ class Incidents:
         running = last is not None and last.status is WorkflowExecutionStatus.RUNNING
         run_id = (last.run_id or "") if last is not None else ""
         episode = _episode(last, fault)
+        if not running and _is_left_to_owners(arrival.report):
+            name = arrival.report.plan.identity.name
+            answer = Delivered("ignored", "", "", f"{OWNERS_WORD}. {how_to_opt_in(name)}")
+            return _Judged(running, run_id, Decision(), episode, answer)
         if last is not None and running:
             known = self._repeats.knows(workflow_id, run_id, fault.fingerprint)
             if known or await is_first_fault(last, arrival.report):
@@ -253,6 +261,13 @@ class Incidents:
             await handle.signal("repeated", word, rpc_timeout=READ_TIMEOUT)
         except UNREACHABLE as error:
             log.info("%s was not told of repeats: %r", workflow_id, error)
+
+
+def _is_left_to_owners(report: FaultReport) -> bool:
+    """Whether an incident would end at once, since the node's owners opted out. Telling them is no touch."""
+    treatment = report.plan.treatment
+    only_tells = notifies_owner(treatment) and severity(treatment) == 0
+    return report.plan.opted_out and not only_tells
 
 
 def _episode(last: WorkflowExecutionDescription | None, fault: Fault) -> str:

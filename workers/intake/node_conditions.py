@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from gpu_runbooks.activities.kubernetes.client import KubernetesError
+from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.activities.nodes.node import INSTANCE_TYPE, NODES
 from gpu_runbooks.workers.intake.condition_deliveries import Deliveries
 from gpu_runbooks.workers.intake.condition_faults import MOST_REASONS, Clocks
@@ -109,5 +110,5 @@ class ConditionWatch:
 
 
 def labels_looked_at(policy: Policy) -> frozenset[str]:
-    """Keys of the labels of a Node by which policy finds its pool and its hardware. Pure."""
-    return frozenset({INSTANCE_TYPE, *(key for pool in policy.pools for key in pool.selector)})
+    """Keys of the labels of a Node that decide what is done: its pool, its hardware, and opt-out. Pure."""
+    return frozenset({INSTANCE_TYPE, OPT_OUT_LABEL, *(key for pool in policy.pools for key in pool.selector)})
