@@ -1,6 +1,7 @@
 """Alerts that Alertmanager cut off a notification, as the guard of the fleet hears of them."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ from gpu_runbooks.workflows.traits import signature
 
 def hidden(*alerts: Any, **fields: Any) -> AlertsTruncated | None:
     body = json.dumps(notification(*alerts, **{"truncatedAlerts": 38, **fields})).encode()
-    return cut_off(read_webhook(body), StormRule(), RECEIVED)
+    return cut_off(read_webhook(body), StormRule(), ("node",), RECEIVED)
+
+
+def of_node(*args: str, **labels: str) -> dict[str, Any]:
+    return alert(*args, **{"node": "gpu-a1", **labels})
 
 
 def test_two_delivered_and_thirty_eight_cut_off_are_a_storm_of_forty():
@@ -41,13 +46,14 @@ def test_two_delivered_and_thirty_eight_cut_off_are_a_storm_of_forty():
 @pytest.mark.parametrize(
     ("alerts", "kind"),
     [
-        ([alert(xid="79")], "xid 79"),
-        ([alert(xid="48"), alert(xid="79"), alert(xid="79")], "xid 79"),
-        ([alert("resolved", xid="79")], "xid 79"),
-        ([alert()], "alert GpuXidCritical"),
-        ([alert(xid="0")], "alert of a kind that nobody knows"),
+        ([of_node(xid="79")], "xid 79"),
+        ([of_node(xid="48"), of_node(xid="79"), of_node(xid="79")], "xid 79"),
+        ([of_node("resolved", xid="48"), of_node("resolved", xid="48"), of_node(xid="79")], "xid 79"),
+        ([of_node()], "alert GpuXidCritical"),
+        ([of_node(xid="nan")], "alert of a kind that nobody knows"),
         ([], "alert of a kind that nobody knows"),
-        ([alert(), {"status": 7}], "alert GpuXidCritical"),
+        ([of_node(), {"status": 7}], "alert GpuXidCritical"),
+        ([of_node(xid="0"), alert(alertname="Watchdog"), of_node()], "alert GpuXidCritical"),
     ],
 )
 def test_what_is_there_says_of_what_kind_the_rest_is(alerts, kind):
@@ -56,30 +62,50 @@ def test_what_is_there_says_of_what_kind_the_rest_is(alerts, kind):
     assert word.signature == kind
 
 
-def test_nothing_is_told_where_nothing_was_cut_off():
-    assert hidden(alert(), truncatedAlerts=0) is None
-
-
 @pytest.mark.parametrize(
-    ("other", "same"),
+    "alerts",
     [
-        ([alert(node="a")], True),
-        ([alert("resolved", node="a")], True),
-        ([alert(node="a", fingerprint="f2")], False),
-        ([alert(node="a", onset="2026-03-01T11:00:00Z")], False),
+        [of_node(alertname="GpuRunbookNeedsOperator")],
+        [of_node("resolved", xid="79")],
+        [alert(alertname="Watchdog")],
+        [alert(xid="79", instance="10.0.0.1:9400")],
+        [of_node(xid="0")],
+        [of_node("resolved"), of_node(alertname="GpuRunbookSweepFinding"), alert(alertname="Watchdog")],
     ],
-    ids=["sent again", "resolved meanwhile", "another alert", "another onset"],
+    ids=["our own", "resolved", "of no node", "an address", "no code", "each for another reason"],
 )
-def test_a_delivery_is_known_by_its_alerts(other, same):
-    first, second = hidden(alert(node="a")), hidden(*other)
-    assert first is not None
-    assert second is not None
-    assert (first.delivery == second.delivery) is same
+def test_nothing_is_told_where_no_alert_that_is_there_is_a_fault_of_a_node(alerts):
+    assert hidden(*alerts) is None
+
+
+def test_nothing_is_told_where_nothing_was_cut_off():
+    assert hidden(of_node(), truncatedAlerts=0) is None
+
+
+def test_a_group_is_known_whichever_of_its_alerts_are_there_and_only_what_more_is_cut_off_counts():
+    guard = Fleet(cluster="test")
+    for minute, count in enumerate((38, 38, 40, 39, 40)):
+        word = hidden(of_node(node=f"gpu-a{minute}", fingerprint=f"f{minute}"), truncatedAlerts=count)
+        assert word is not None
+        guard.see_truncated(word, RECEIVED + timedelta(minutes=minute))
+    (storm,) = guard.storms
+    assert storm.hidden == 40
+
+
+@pytest.mark.parametrize(("later", "counted"), [(timedelta(hours=24), 0), (timedelta(hours=26), 5)])
+def test_a_group_that_was_not_heard_of_for_a_day_begins_anew(later, counted):
+    guard, word = Fleet(cluster="test"), hidden(of_node(), truncatedAlerts=5)
+    assert word is not None
+    word = word.model_copy(update={"rule": StormRule(nodes=100)})
+    for moment in (RECEIVED, RECEIVED + later):
+        guard.see_truncated(word, moment)
+    anew = [each.hidden for seen in guard.seen.values() for each in seen if each.at == RECEIVED + later]
+    assert sum(anew) == counted
 
 
 def test_another_group_is_another_delivery_and_a_key_that_is_none_is_no_error():
-    first, second, third = hidden(alert()), hidden(alert(), groupKey="{}:{}"), hidden(alert(), groupKey=7)
-    assert len({word.delivery for word in (first, second, third) if word}) == 3
+    words = [hidden(of_node()), hidden(of_node(), groupKey="{}:{}"), hidden(of_node(), groupKey=7)]
+    assert len({word.delivery for word in words if word}) == 3
 
 
 async def test_the_guard_is_told_and_started_and_knows_a_delivery_that_comes_again(

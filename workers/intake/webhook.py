@@ -75,7 +75,8 @@ async def take(reception: Reception, webhook: Webhook) -> list[Answer]:
 
 async def _tell_guard(reception: Reception, webhook: Webhook) -> list[Answer]:
     """Tell the guard what was cut off, before any alert is taken. An answer only where that failed."""
-    hidden = cut_off(webhook, reception.policy.storm.wire(), datetime.now(UTC))
+    policy = reception.policy
+    hidden = cut_off(webhook, policy.storm.wire(), policy.intake.node_labels, datetime.now(UTC))
     if hidden is None:
         return []
     try:
