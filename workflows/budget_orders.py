@@ -1,5 +1,6 @@
 """What a person may order of a pool, or of all: raw JSON in, an order with who, why and until when out."""
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
@@ -10,10 +11,13 @@ from gpu_runbooks.activities.model.fleet import Halt
 from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.workflows.operator import Word, wrong_fields
 from gpu_runbooks.workflows.policy.fields import Duration
+from gpu_runbooks.workflows.refusals import not_now
 from gpu_runbooks.workflows.slots import Limit
 
 SHORTEST, LONGEST = timedelta(minutes=1), timedelta(days=30)
 """An order that is to last longer belongs into the policy, where others review it."""
+
+MOST_HALTS = 10
 
 
 class Order(Word):
@@ -87,6 +91,12 @@ def read_resume(raw: Any) -> Word:
 def read_storm_end(raw: Any) -> StormOrder:
     """Read `{"operator": ..., "reason": ..., "storm": "..."}`. Raises `BadInput` likewise."""
     return _read(StormOrder, raw, ', "storm": "id, see the query state"')
+
+
+def refuse_more(halts: Collection[Halt]) -> None:
+    """Refuse one more halt where too many stand. Raises `NotNow`."""
+    if len(halts) >= MOST_HALTS:
+        raise not_now(f"{MOST_HALTS} halts stand already: resume ends them")
 
 
 def _read(kind: type[Said], raw: Any, more: str) -> Said:

@@ -28,9 +28,9 @@ with workflow.unsafe.imports_passed_through():
     )
     from gpu_runbooks.activities.names import budget_id
     from gpu_runbooks.workflows.budget_details import details
-    from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume
+    from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume, refuse_more
     from gpu_runbooks.workflows.failures import in_words
-    from gpu_runbooks.workflows.options import POOL, TEMPORAL
+    from gpu_runbooks.workflows.options import MANY_ANSWERS, POOL, TEMPORAL
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.slots import Holder, Slots, as_request, read_request
     from gpu_runbooks.workflows.waits import wait_for
@@ -121,7 +121,8 @@ class DisruptionBudget:
     @workflow.update(description="Begin no disruption in this pool for a time; who has a slot stops")
     def halt(self, raw: Any = None) -> str:
         order = read_halt(raw)
-        halt = self._slots.halt = order.halt(workflow.now())
+        halt = order.halt(workflow.now())
+        self._slots.halts = [*self._slots.halts, halt]
         self._slots.note(workflow.now(), f"halt by {order.operator}: {order.reason}")
         self._news = True
         self._show()
@@ -129,10 +130,10 @@ class DisruptionBudget:
             f"pool {self._slots.pool}: no disruption until {halt.until:%Y-%m-%d %H:%M} UTC, or until resume"
         )
 
-    @workflow.update(description="End the halt of this pool")
+    @workflow.update(description="End all halts of this pool")
     def resume(self, raw: Any = None) -> str:
         word = read_resume(raw)
-        self._slots.halt = None
+        self._slots.halts = []
         self._slots.note(workflow.now(), f"halt ended by {word.operator}: {word.reason}")
         self._news = True
         self._show()
@@ -153,11 +154,12 @@ class DisruptionBudget:
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
         read_halt(raw)
+        refuse_more(self._slots.halts)
 
     @resume.validator
     def _validate_resume(self, raw: Any = None) -> None:
         read_resume(raw)
-        if self._slots.halt is None:
+        if not self._slots.halts:
             stopped = self._slots.stopped(workflow.now())
             why = f"; it is {stopped}, see the guard of the fleet" if stopped else ""
             raise ApplicationError(f"pool {self._slots.pool} has no halt to end{why}", type=NOT_NOW)
@@ -279,7 +281,7 @@ class DisruptionBudget:
             TemporalActivities.find_holders,
             FindHolders(cluster=self._slots.cluster, pool=self._slots.pool),
             summary=f"which incidents of pool {self._slots.pool} disrupt a node already?",
-            **TEMPORAL,
+            **MANY_ANSWERS,
         )
         self._slots.take_over(found.holders)
 
@@ -294,7 +296,7 @@ class DisruptionBudget:
             TemporalActivities.find_closed_incidents,
             FindClosedIncidents(incidents=tuple(map(as_request, known))),
             summary=f"are the {len(known)} incidents with a slot or a request still open?",
-            **TEMPORAL,
+            **MANY_ANSWERS,
         )
         for closed in found.closed:
             self._slots.give_up(closed, workflow.now())

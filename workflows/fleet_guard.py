@@ -21,14 +21,20 @@ with workflow.unsafe.imports_passed_through():
         PoolUnhealthy,
     )
     from gpu_runbooks.activities.names import budget_id, fleet_id
-    from gpu_runbooks.workflows.budget_orders import StormOrder, read_halt, read_resume, read_storm_end
+    from gpu_runbooks.workflows.budget_orders import (
+        StormOrder,
+        read_halt,
+        read_resume,
+        read_storm_end,
+        refuse_more,
+    )
     from gpu_runbooks.workflows.failures import in_words
     from gpu_runbooks.workflows.fleet_details import details
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.storm import Storm
     from gpu_runbooks.workflows.storm_page import page_for
-    from gpu_runbooks.workflows.storms import MOST_HALTS, Fleet, packed, unpacked
+    from gpu_runbooks.workflows.storms import Fleet, packed, unpacked
 
 PAGE_STANDS = timedelta(hours=2)
 """How long an alert stands that nobody repeats."""
@@ -135,8 +141,7 @@ class FleetGuard:
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
         read_halt(raw)
-        if len(self._fleet.halts) >= MOST_HALTS:
-            raise ApplicationError(f"{MOST_HALTS} halts stand already: resume ends them", type=NOT_NOW)
+        refuse_more(self._fleet.halts)
 
     @resume.validator
     def _validate_resume(self, raw: Any = None) -> None:

@@ -35,6 +35,9 @@ been started anew."""
 
 KEPT_NOTES = 10
 
+LONGEST_WHY = 500
+"""Characters of what holders are told."""
+
 
 class Limit(BaseModel):
     """A person's limit in place of the policy's, for a time."""
@@ -77,14 +80,17 @@ class Slots(BaseModel):
     cluster: str
     pool: str
     rules: PoolRules | None = None
-    """By the policy of the latest request; unknown for a budget that nobody asked yet."""
+    """By the policy of the youngest incident; unknown for a budget that nobody asked yet."""
+    ruled: datetime | None = None
+    """When the incident began whose policy counts."""
     complete: bool = False
     """The holders are known. False for a budget that begins: another one may have given slots before it."""
     holders: list[Holder] = []
     waiters: list[SlotRequest] = []
     missing: list[Missing] = []
     """Nodes whose incident gave its slot back, and that may be gone without a successor."""
-    halt: Halt | None = None
+    halts: list[Halt] = []
+    """What people ordered for this pool alone; each ends by itself."""
     brake: Brake = Brake()
     heard: bool = False
     """The guard has said whether there is a brake. A budget that begins may know nothing of a storm yet."""
@@ -106,7 +112,7 @@ class Slots(BaseModel):
 
     def request(self, request: SlotRequest) -> None:
         """Queue a request. One of a waiter keeps its place; a holder that asks again is told again."""
-        self.rules = request.rules or self.rules
+        self._follow(request)
         request = request.model_copy(update={"rules": None})
         if self.holds(request):
             self.holders = [
@@ -117,6 +123,13 @@ class Slots(BaseModel):
             self.waiters = [request if _same(each, request) else each for each in self.waiters]
         else:
             self.waiters.append(request)
+
+    def _follow(self, request: SlotRequest) -> None:
+        """Go by the policy that came with a new request, not by an older one that is only said again."""
+        known = self.holds(request) or any(_same(each, request) for each in self.waiters)
+        younger = self.ruled is None or (request.since is not None and request.since >= self.ruled)
+        if request.rules is not None and (self.rules is None or (younger and not known)):
+            self.rules, self.ruled = request.rules, request.since
 
     def take_over(self, holders: Iterable[SlotRequest]) -> None:
         """Begin with the slots that an earlier budget gave away. Those who wait for the answer are told."""
@@ -199,8 +212,9 @@ class Slots(BaseModel):
 
     def stopped(self, now: datetime) -> str:
         """Why nobody may disrupt anything now, those with a slot included; empty where they may."""
-        if self.halt is not None and now < self.halt.until:
-            return f"halted by {self.halt.operator} until {_time(self.halt.until)}: {self.halt.reason}"
+        if halts := [halt for halt in self.halts if now < halt.until]:
+            words = [f"halted by {halt.operator} until {_time(halt.until)}: {halt.reason}" for halt in halts]
+            return "; ".join(words)[:LONGEST_WHY]
         if self.brake.mode == "stop":
             return self.brake.why or "stopped by the guard of the fleet"
         return ""
@@ -225,9 +239,10 @@ class Slots(BaseModel):
 
     def expire(self, now: datetime) -> None:
         """End what people ordered for a time that is over, and give up on nodes that did not come again."""
-        if self.halt is not None and now >= self.halt.until:
-            self.note(now, f"the halt of {self.halt.operator} is over")
-            self.halt = None
+        for halt in self.halts:
+            if now >= halt.until:
+                self.note(now, f"the halt of {halt.operator} is over")
+        self.halts = [halt for halt in self.halts if now < halt.until]
         if self.override is not None and now >= self.override.until:
             self.note(now, f"the limit of {self.override.operator} is over")
             self.override = None
@@ -261,7 +276,7 @@ class Slots(BaseModel):
             moments.append(due)
         if self.brake.mode != "off" and self.announced is not None:
             moments.append(self.announced + ANNOUNCED_AGAIN)
-        orders = [each.until for each in (self.halt, self.override) if each is not None]
+        orders = [each.until for each in (*self.halts, self.override) if each is not None]
         return min([moment for moment in moments if moment > now] + orders, default=None)
 
     def note(self, now: datetime, text: str) -> None:

@@ -44,7 +44,6 @@ MOST_STORMS = 12
 
 FURTHER = "further signatures"
 KEPT_PAST = MOST_STORMS
-MOST_HALTS = 10
 KEPT_NOTES = 10
 
 TRUSTED = timedelta(hours=1)

@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy, StormRule
 from gpu_runbooks.workflows.budget_details import details
-from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume
+from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume, refuse_more
 from gpu_runbooks.workflows.storms import Fleet
 
 MINUTE = timedelta(minutes=1)
@@ -34,7 +34,7 @@ def test_a_stop_gives_nothing_and_is_told_to_holders_once_and_so_is_its_end(by):
     round_of(slots)
     assert told(slots) == [("a", "")]
     if by == "halt":
-        slots.halt = halt()
+        slots.halts = [halt()]
     else:
         slots.hear(STOP)
     slots.give_up(ask("none"), T0)
@@ -46,17 +46,17 @@ def test_a_stop_gives_nothing_and_is_told_to_holders_once_and_so_is_its_end(by):
     slots.request(ask("a"))
     assert told(slots) == [("a", why)]  # it asks again: the stop, not the grant
     slots.hear(Brake())
-    slots.halt = None
+    slots.halts = []
     assert told(slots) == [("a", "")]
 
 
 def test_a_halt_ends_by_itself():
     slots = waiting(ask("a"))
-    slots.halt = halt(60)
+    slots.halts = [halt(60)]
     assert slots.next_change(T0) == T0 + 60 * MINUTE
     assert round_of(slots, now=T0 + 59 * MINUTE) == []
     assert round_of(slots, now=T0 + 60 * MINUTE) == ["a"]
-    assert (slots.halt, slots.next_change(T0)) == (None, None)
+    assert (slots.halts, slots.next_change(T0)) == ([], None)
     assert "the halt of ana is over" in slots.notes[-1]
 
 
@@ -140,7 +140,7 @@ def test_the_details_say_who_holds_who_waits_and_why():
     assert "- a ([incident](node/test/a))" in shown
     assert "Waiting\n- b" in shown
     assert "Nobody else gets a slot now" in shown
-    slots.halt = halt()
+    slots.halts = [halt()]
     assert "**No disruption**: halted by ana until 2026-01-01 01:00 UTC: network work" in details(slots, T0)
 
 
@@ -186,3 +186,20 @@ def test_a_pool_that_a_person_answers_for_is_served_for_that_time_however_ill_it
     guard.end_storm(guard.storms[0], "ended by ana", T0)
     slots.hear(guard.brake("p5"))
     assert round_of(slots, pool(10), T0 + minutes * MINUTE) == granted
+
+
+@pytest.mark.parametrize("order", [(60, 1), (1, 60), (60, 60, 1)])
+def test_a_second_halt_ends_no_longer_one_before_its_time(order):
+    slots = waiting(ask("a"))
+    slots.halts = [halt(minutes) for minutes in order]
+    assert slots.next_change(T0) == T0 + MINUTE
+    assert round_of(slots, now=T0 + MINUTE) == []
+    assert "network work" in slots.stopped(T0 + MINUTE)
+    assert slots.next_change(T0 + MINUTE) == T0 + 60 * MINUTE
+    assert round_of(slots, now=T0 + 60 * MINUTE) == ["a"]
+
+
+def test_one_halt_too_many_is_refused_with_what_ends_them():
+    refuse_more([halt()] * 9)
+    with pytest.raises(ApplicationError, match="10 halts stand already: resume ends them"):
+        refuse_more([halt()] * 10)

@@ -202,9 +202,9 @@ async def test_people_change_a_pool_with_words_and_are_refused_with_words(server
         assert "field 'for'" in await refused("halt", WHO)
         assert "exactly one of" in await refused("set_limit", {**WHO, "for": "1h"})
         await pool.execute_update("halt", {**WHO, "for": "2h"})
-        assert (await state(server, "orders"))["halt"]["operator"] == "ana"
+        assert (await state(server, "orders"))["halts"][0]["operator"] == "ana"
         assert "goes on" in await pool.execute_update("resume", WHO)
-        assert (await state(server, "orders"))["halt"] is None
+        assert (await state(server, "orders"))["halts"] == []
         await pool.execute_update("set_limit", {**WHO, "percent": 5, "for": "1h"})
         assert (await state(server, "orders"))["override"]["budget"]["percent"] == 5
         await pool.terminate()

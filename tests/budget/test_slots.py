@@ -17,9 +17,10 @@ def test_the_most_severe_comes_first_then_the_oldest_then_who_asked_first():
         ask("worst", severity=5),
         ask("mild", severity=1),
     )
-    slots.request(ask("young", age=1, max_unavailable=4))
+    slots.request(ask("young", age=1))
+    slots.request(ask("newest", severity=1, age=-1, max_unavailable=4))
     assert round_of(slots) == ["worst", "old", "same", "young"]
-    assert nodes(slots.waiters) == ["mild"]
+    assert nodes(slots.waiters) == ["mild", "newest"]
 
 
 def test_who_has_no_age_comes_last():
@@ -212,6 +213,17 @@ def test_two_nodes_that_went_away_are_no_more_than_the_pool_lacks():
 def test_the_newest_policy_gives_the_limit():
     slots = waiting(ask("a", max_unavailable=1), ask("b", max_unavailable=3), ask("c", max_unavailable=2))
     assert round_of(slots) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "late", [ask("old", age=9, max_unavailable=9), ask("older", age=10, max_unavailable=9)]
+)
+def test_an_old_incident_does_not_bring_an_old_policy_back(late):
+    slots = waiting(ask("old", age=9, max_unavailable=9), ask("new", age=1, max_unavailable=1))
+    slots.request(late)
+    assert len(round_of(slots)) == 1
+    slots.request(late)  # a holder that asks again, or a waiter
+    assert slots.limit(100) == 1
 
 
 def test_a_lower_limit_takes_no_slot_away_and_gives_no_new_one():

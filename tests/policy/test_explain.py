@@ -240,7 +240,7 @@ WHO = {"operator": "ana", "reason": "network work", "since": NOW, "until": UNTIL
     ("changes", "more", "verdict", "sentence"),
     [
         (
-            {"halt": Halt(**WHO)},
+            {"halts": [Halt(**WHO)]},
             {},
             Verdict.QUEUED,
             "nobody may disrupt anything, halted by ana until 2026-03-03",
