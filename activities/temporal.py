@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.contracts import TemporalActivities
+from gpu_runbooks.activities.heartbeat import beating
 from gpu_runbooks.activities.history.ledger import recall_hardware
 from gpu_runbooks.activities.history.speakers import find_speakers
 from gpu_runbooks.activities.model.fleet import EnsureGuard
@@ -103,9 +104,10 @@ class Temporal(TemporalActivities):
             if (phase := run.typed_search_attributes.get(RUNBOOK_PHASE, "open")) not in WITHOUT_SLOT
         }
         places = asyncio.Semaphore(ASKED_AT_ONCE)
-        holders = await asyncio.gather(
-            *(self._holder(incident, places, phase != WAITS) for incident, phase in phases.items())
-        )
+        async with beating():
+            holders = await asyncio.gather(
+                *(self._holder(incident, places, phase != WAITS) for incident, phase in phases.items())
+            )
         return Holders(holders=tuple(holder for holder in holders if holder is not None))
 
     @activity.defn
@@ -114,7 +116,8 @@ class Temporal(TemporalActivities):
 
         An incident that cannot be asked counts as open: a slot is never freed on a guess.
         """
-        closed = await asyncio.gather(*(self._is_closed(holder) for holder in request.incidents))
+        async with beating():
+            closed = await asyncio.gather(*(self._is_closed(holder) for holder in request.incidents))
         return ClosedIncidents(
             closed=tuple(holder for holder, over in zip(request.incidents, closed, strict=True) if over)
         )
@@ -152,7 +155,8 @@ class Temporal(TemporalActivities):
 
     async def _is_closed(self, holder: SlotRequest) -> bool:
         try:
-            found = await self._client.get_workflow_handle(holder.incident).describe()
+            incident = self._client.get_workflow_handle(holder.incident)
+            found = await incident.describe(rpc_timeout=ANSWERS_WITHIN)
         except RPCError as error:
             return error.status is RPCStatusCode.NOT_FOUND
         except ValueError:  # a status that the SDK has no name for, such as that of a paused workflow

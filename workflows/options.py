@@ -26,6 +26,13 @@ TEMPORAL: dict[str, Any] = {
     "retry_policy": BRIEFLY,
 }
 
+MANY_ANSWERS: dict[str, Any] = {
+    **TEMPORAL,
+    "start_to_close_timeout": timedelta(minutes=10),
+    "heartbeat_timeout": HEARTBEAT,
+}
+"""A question to many incidents: each that is silent takes 5 s, and twenty are asked at once."""
+
 CLUSTER: dict[str, Any] = {
     "task_queue": CLUSTER_QUEUE,
     "schedule_to_close_timeout": timedelta(minutes=15),
