@@ -116,8 +116,6 @@ class IncidentFaults(IncidentState):
             self._decide_by(report)
         if rank == 0:
             return
-        if not self.returned:
-            self.vouched = ""  # whoever vouched for the node did not know that it would count
         # Which GPU to reset, and whose pods are in the way, was decided without it.
         self.examined = None
         if restarts_workload(report.plan.treatment):
@@ -137,6 +135,13 @@ class IncidentFaults(IncidentState):
                 self.ask_nothing()
                 self.drains = 0
             self._decide_by(report)
+        self._weigh_repair(report, now)
+
+    def _weigh_repair(self, report: FaultReport, now: datetime) -> None:
+        """Whether what was repaired, or vouched for, still holds in view of a fault that counts."""
+        fault = short(report.fault)
+        if not self.returned:
+            self.vouched = ""  # whoever vouched for the node did not know that it would count
         if self._is_of_work_that_goes_on(report):
             self.note(now, "of pods that work on beside the repaired GPU: it takes nothing back")
         elif self.repairing is not None and not self._reaches(self.repairing, report):

@@ -181,6 +181,14 @@ def next_step(incident: Incident, now: datetime) -> Step:
     return step
 
 
+def is_still_next(incident: Incident, step: Repair, now: datetime) -> bool:
+    """Whether a repair is still right: a word, a halt or a fault may have come while its node was looked at.
+
+    That GPU services are stopped for it does not speak against it.
+    """
+    return next_step(incident.model_copy(update={"services_paused": False}), now) == step
+
+
 def _puts_back(incident: Incident, step: Step) -> bool:
     """Whether a step goes on in a pause: the end, and what of ours stood, or was stopped by us, before it."""
     again = isinstance(step, Block) and incident.taken_out

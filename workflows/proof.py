@@ -2,7 +2,11 @@
 
 from dataclasses import dataclass
 
+from temporalio import workflow
+
 from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.ladder import Repair, is_still_next
 
 
 class NotSentError(Exception):
@@ -11,6 +15,12 @@ class NotSentError(Exception):
 
 class CapacityLostError(Exception):
     """The machine is terminated, and its owner cannot launch another."""
+
+
+def refuse_overtaken(incident: Incident, step: Repair) -> None:
+    """Raise `NotSentError` where what was said or seen since a repair was decided comes first."""
+    if not is_still_next(incident, step, workflow.now()):
+        raise NotSentError("something came in between")
 
 
 @dataclass(frozen=True)

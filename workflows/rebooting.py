@@ -22,7 +22,7 @@ from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words,
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import COMMAND_ONCE, INSPECT, LOOK_HOLDS, REBOOT_ONCE, until
-from gpu_runbooks.workflows.proof import NotSentError, Proof
+from gpu_runbooks.workflows.proof import NotSentError, Proof, refuse_overtaken
 
 NO_MACHINE = frozenset({INSTANCE_UNKNOWN, INSTANCE_NOT_RUNNING})
 """There is nothing that a reboot could reach."""
@@ -43,6 +43,7 @@ async def reboot(incident: Incident, step: Repair) -> Proof:
     target, deadline = incident.target, workflow.now() + step.rung.timeout
     if (elsewhere := await _cannot_help(incident)) is not None:
         return elsewhere
+    refuse_overtaken(incident, step)
     try:
         if unasked := await _ask(incident, step):
             return Proof(proven=False, text=unasked, tried=False)

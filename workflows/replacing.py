@@ -35,7 +35,7 @@ from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REPLACE_SOON, until
 from gpu_runbooks.workflows.phases import Outcome
-from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof
+from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof, refuse_overtaken
 
 BUDGETS_LIMIT = timedelta(minutes=10)
 """How long Karpenter's budgets are waited for before the incident looks at its own slot and orders again."""
@@ -50,7 +50,7 @@ async def replace(incident: Incident, step: Repair) -> Proof:
     deadline = started + step.rung.timeout
     if incident.karpenter:
         return await _by_node_claim(incident, started, deadline)
-    return await _by_group(incident, started, deadline)
+    return await _by_group(incident, step, started, deadline)
 
 
 async def _by_node_claim(incident: Incident, started: datetime, deadline: datetime) -> Proof:
@@ -119,7 +119,7 @@ async def _delete_node_claim(incident: Incident, deadline: datetime) -> NodeClai
     return deleted
 
 
-async def _by_group(incident: Incident, started: datetime, deadline: datetime) -> Proof:
+async def _by_group(incident: Incident, step: Repair, started: datetime, deadline: datetime) -> Proof:
     """Terminate the instance in its group, claim the Node that joins for it, confirm both in EC2."""
     old = incident.target
     incident.terminated = incident.terminated or started
@@ -129,6 +129,7 @@ async def _by_group(incident: Incident, started: datetime, deadline: datetime) -
             launched = await _launch_first(incident, deadline)
             if not await may_act(incident, "termination"):  # the launch took its time
                 raise NotSentError("the node changed while its successor was launched")
+            refuse_overtaken(incident, step)
         incident.requested = await _terminate(incident, launched)
     requested, incident.gone = incident.requested, True
     coming = await _see_it_coming(requested, deadline)

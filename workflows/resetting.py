@@ -12,7 +12,7 @@ from gpu_runbooks.workflows.failures import in_words
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair
 from gpu_runbooks.workflows.options import CLUSTER, until
-from gpu_runbooks.workflows.proof import NotSentError, Proof
+from gpu_runbooks.workflows.proof import NotSentError, Proof, refuse_overtaken
 
 HOPELESS = frozenset({ResetOutcome.UNSUPPORTED, ResetOutcome.LOST, ResetOutcome.UNRESPONSIVE})
 """Outcomes after which another reset would end the same way."""
@@ -33,6 +33,7 @@ async def reset_gpu(incident: Incident, step: Repair) -> Proof:
     if impossible := await _pause_services(incident, step):
         incident.skip_to(RungName.REBOOT)
         return Proof(proven=False, text=f"nothing was reset: {impossible}", tried=False)
+    refuse_overtaken(incident, step)
     incident.reset_began = workflow.now()
     result = await run_node_task(
         incident,

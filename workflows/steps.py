@@ -150,11 +150,9 @@ async def look_again(incident: Incident, _: ladder.Look) -> None:
 
 async def repair(incident: Incident, step: ladder.Repair) -> None:
     """Reset, reboot or replace, and record the proof or its absence."""
-    if incident.gone:
-        if await came_back(incident):
-            return
-    elif not await may_act(incident, step.rung.name) or incident.examined is None:
-        return  # or a fault came while we looked: it is decided anew
+    looked = not await came_back(incident) if incident.gone else await may_act(incident, step.rung.name)
+    if not looked or not ladder.is_still_next(incident, step, workflow.now()):
+        return  # a word, a halt or a fault came while we looked: it is decided anew
     evidence = incident.examined.evidence if incident.examined else ""
     phase, act = REPAIRS[step.rung.name]
     enter(incident, phase)
@@ -190,8 +188,13 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
 
 async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
     """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
+    overtaken = not ladder.is_still_next(incident, step, workflow.now())
     if started - incident.last(RungName.DRAIN) > DRAIN_HOLDS:
         incident.drained = None
+    if overtaken:
+        incident.unsent = None
+        incident.note(workflow.now(), f"{step.rung.name} was not asked for: {why}")
+        return
     if incident.unsent is None:
         incident.unsent = started
         incident.note(workflow.now(), f"{step.rung.name} was not asked for, trying again: {why}")
