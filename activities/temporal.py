@@ -12,7 +12,7 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowQueryFailedError,
 )
-from temporalio.common import SearchAttributeKey, WorkflowIDConflictPolicy
+from temporalio.common import Priority, SearchAttributeKey, WorkflowIDConflictPolicy
 from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities import names
@@ -49,6 +49,8 @@ ANSWERS_WITHIN = timedelta(seconds=5)
 
 ASKED_AT_ONCE = 20
 
+OF_ALL = Priority(priority_key=1)
+"""Of workflows that many incidents wait for, with their activities: in a burst these come before theirs."""
 
 GUARD_DETAILS = (
     "Counts the faults of all nodes. Many nodes with one signature in a short time are a **storm**: the "
@@ -75,6 +77,7 @@ class Temporal(TemporalActivities):
             start_signal="request_slot",
             start_signal_args=[request.request],
             static_summary=f"disruption budget of pool {request.pool} in {request.cluster}",
+            priority=OF_ALL,
         )
 
     @activity.defn
@@ -89,6 +92,7 @@ class Temporal(TemporalActivities):
             start_signal_args=[request.argument],
             static_summary=f"storm brake and halts of cluster {request.cluster}",
             static_details=GUARD_DETAILS,
+            priority=OF_ALL,
         )
 
     @activity.defn

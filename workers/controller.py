@@ -41,6 +41,10 @@ WORKFLOWS = (
 """Everything that queue `remediation` runs."""
 
 
+QUESTIONS_AT_ONCE = 20
+"""Of queue `temporal`. Asked by a burst of incidents all at once, the server answers none of them in time."""
+
+
 async def run(settings: Settings, stop: asyncio.Event) -> None:
     """Register the search attributes and the sweep, then work on the queues `remediation` and `temporal`."""
     client = await connect()
@@ -70,5 +74,6 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                     *sweep.activities(),
                     temporal.find_speakers,
                 ],
+                activities_at_once=QUESTIONS_AT_ONCE,
             )
         )

@@ -54,16 +54,19 @@ async def run_worker(
     task_queue: str,
     workflows: Sequence[type] = (),
     activities: Sequence[Callable[..., Any]] = (),
+    activities_at_once: int = 500,
 ) -> None:
-    """Run a worker until `stop` is set, then let what runs finish within the grace."""
+    """Run a worker until `stop` is set, then let what runs finish within the grace.
+
+    Activities are coroutines that mostly wait: a drain of hours must not keep others out.
+    """
     worker = Worker(
         client,
         task_queue=task_queue,
         workflows=workflows,
         activities=activities,
         workflow_runner=PunctualRunner(),
-        # Activities are coroutines that mostly wait: a drain of hours must not keep others out.
-        max_concurrent_activities=500,
+        max_concurrent_activities=activities_at_once,
         max_cached_workflows=2000,
         workflow_task_poller_behavior=POLLERS,
         activity_task_poller_behavior=POLLERS,

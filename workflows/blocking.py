@@ -169,8 +169,20 @@ async def clear(incident: Incident, act: str) -> bool:
 
     Returns False where something else is true, and has the incident say what follows from it.
     """
-    seen = await _look(incident, f"before {act}: same machine, same boot, block in place?")
+    return await conclude(
+        incident, await observe(incident, f"before {act}: same machine, same boot, block in place?")
+    )
+
+
+async def observe(incident: Incident, question: str) -> NodeObservation:
+    """Look at the node that the incident has blocked."""
+    seen = await _look(incident, question)
     incident.gpus_seen, incident.karpenter = seen.gpus or 0, seen.karpenter
+    return seen
+
+
+async def conclude(incident: Incident, seen: NodeObservation) -> bool:
+    """What follows from a look, as `clear` says it."""
     now = workflow.now()
     match inspect(incident.target, seen):
         case Gone(reason=reason) if incident.terminating:

@@ -27,10 +27,12 @@ from gpu_runbooks.workflows.recording import enter, record
 
 async def drain(incident: Incident, step: Drain) -> None:
     """Have all pods leave the node, or those of one GPU, as policy says for each, and see them gone."""
-    if not await may_act(incident, "drain"):
-        return
-    enter(incident, Phase.DRAINING)
-    started, rung, pods = workflow.now(), step.rung, step.pods
+    rung, pods = step.rung, step.pods
+    if pods != ():  # where none has to leave, nothing is done, and the repair looks at the node itself
+        if not await may_act(incident, "drain"):
+            return
+        enter(incident, Phase.DRAINING)
+    started = workflow.now()
     scope = DrainScope.NODE if pods is None else DrainScope.GPU
     if scope is DrainScope.NODE:
         drained = await _have_pods_leave(incident, rung, f"drain {incident.target.name}")

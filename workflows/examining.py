@@ -19,10 +19,9 @@ from gpu_runbooks.workflows.failures import cause_type
 from gpu_runbooks.workflows.holders import one_gpu, pods_of, reset_alone, sees
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Examine
-from gpu_runbooks.workflows.options import TEMPORAL, until
+from gpu_runbooks.workflows.options import RECALL, until
 from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record
-from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE
 from gpu_runbooks.workflows.severity import REPAIRS
 
 SILENT_LIMIT = timedelta(seconds=10)
@@ -76,8 +75,7 @@ async def examine(incident: Incident, step: Examine) -> None:
         incident.drained = None  # of the pods that had it before this look
     suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())
     incident.machine, incident.faulty = list(suspect.machine), list(suspect.faulty)
-    if incident.know([*suspect.faulty, *suspect.machine]):
-        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
+    incident.know([*suspect.faulty, *suspect.machine])
     if not incident.recalled and incident.runbook is Runbook.REMEDIATE:
         await _recall(incident, suspect)
 
@@ -113,7 +111,7 @@ async def _recall(incident: Incident, suspect: ledger.Suspect) -> None:
         TemporalActivities.recall_hardware,
         question,
         summary="what was done to this hardware before",
-        **TEMPORAL,
+        **RECALL,
     )
     incident.recalled = True
     incident.begin_at = ledger.floor(history, suspect, repeats, now)

@@ -107,12 +107,11 @@ class Incident(IncidentFaults):
         self.gone = self.terminating = False
         self.terminated = self.requested = self.node_claim = None
 
-    def know(self, names: Iterable[str]) -> bool:
-        """Add names of hardware; True where one is new."""
+    def know(self, names: Iterable[str]) -> None:
+        """Add names of hardware; new ones show with the next phase."""
         known = indexed([*self.hardware, *names])
-        new = known != self.hardware
+        self.hardware_due = self.hardware_due or known != self.hardware
         self.hardware = known
-        return new
 
     def skip_to(self, rung: RungName) -> None:
         """Try nothing milder than this rung any more."""

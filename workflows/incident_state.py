@@ -75,6 +75,8 @@ class IncidentState(BaseModel):
     """Conditions among those that were reported that the last look still saw bad."""
     looked: bool = False
     """The node was looked at since the last fault, and since the slot was granted."""
+    hardware_due: bool = False
+    """The UI's list is to show hardware that it does not show yet."""
     look_due: bool = False
     """The sweep saw that the node is gone, or another machine."""
     approved: dict[RungName, int] = {}

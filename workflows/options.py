@@ -7,7 +7,7 @@ that its worker died. Repeating for ever is right where the alternative is to ac
 from datetime import datetime, timedelta
 from typing import Any
 
-from temporalio.common import RetryPolicy
+from temporalio.common import Priority, RetryPolicy
 
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, TEMPORAL_QUEUE
 
@@ -32,6 +32,9 @@ MANY_ANSWERS: dict[str, Any] = {
     "heartbeat_timeout": HEARTBEAT,
 }
 """A question to many incidents: each that is silent takes 5 s, and twenty are asked at once."""
+
+RECALL: dict[str, Any] = {**TEMPORAL, "priority": Priority(priority_key=5)}
+"""What is read from the list of workflows, which costs the server most: all else comes first."""
 
 CLUSTER: dict[str, Any] = {
     "task_queue": CLUSTER_QUEUE,

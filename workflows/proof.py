@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from temporalio import workflow
 
-from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import Repair, is_still_next
 
@@ -35,3 +35,5 @@ class Proof:
     """False where nothing was done to the machine: later incidents are not to count it."""
     inconclusive: bool = False
     """Nothing was measured that speaks against the machine: a person is asked, nothing stronger is done."""
+    seen: NodeObservation | None = None
+    """The look at the node that ended a validation: what is done at once needs no other."""

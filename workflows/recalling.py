@@ -8,7 +8,7 @@ from gpu_runbooks.activities.contracts import TemporalActivities
 from gpu_runbooks.activities.model.ledger import HardwareHistory
 from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.options import TEMPORAL
+from gpu_runbooks.workflows.options import RECALL
 from gpu_runbooks.workflows.phases import Runbook
 
 
@@ -29,6 +29,6 @@ async def recall_returns(incident: Incident) -> None:
         TemporalActivities.recall_hardware,
         question,
         summary="how often this hardware was given back with the same fault",
-        **TEMPORAL,
+        **RECALL,
     )
     incident.returned_before = ledger.undone(history, suspect, ledger.signs_of(incident.faults), repeats, now)

@@ -1,8 +1,10 @@
 """What an incident shows of itself: its phase in the UI's list, and each act with its proof."""
 
 from datetime import datetime
+from typing import Any
 
 from temporalio import workflow
+from temporalio.common import SearchAttributeUpdate
 
 from gpu_runbooks.activities.history.recorded_repairs import MEMO, indexed, repairs_memo, repairs_of_memo
 from gpu_runbooks.activities.model.ledger import PastRepair
@@ -14,11 +16,20 @@ from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_HARDWARE, RUNBOOK_PHASE
 
 
-def enter(incident: Incident, phase: Phase) -> None:
-    """Show the phase in the UI's list and in the details. Each change costs one event."""
+def enter(incident: Incident, phase: Phase, *also: SearchAttributeUpdate[Any]) -> None:
+    """Show the phase in the UI's list and in the details, and what else the list is to show with it.
+
+    All of it is one event; none where nothing changed.
+    """
+    updates = [*also]
     if incident.phase is not phase:
         incident.phase = phase
-        workflow.upsert_search_attributes([RUNBOOK_PHASE.value_set(phase)])
+        updates.append(RUNBOOK_PHASE.value_set(phase))
+    if incident.hardware_due:
+        incident.hardware_due = False
+        updates.append(RUNBOOK_HARDWARE.value_set(incident.hardware))
+    if updates:
+        workflow.upsert_search_attributes(updates)
     show(incident)
 
 
@@ -37,8 +48,8 @@ def record(
             ended=workflow.now(),
         )
     )
-    if rung is RungName.REPLACE and incident.know([incident.target.instance_id]):
-        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
+    if rung is RungName.REPLACE:
+        incident.know([incident.target.instance_id])
     show(incident)
 
 
@@ -73,8 +84,7 @@ def remember_return(incident: Incident) -> None:
         incident=incident.workflow_id,
         run_id=incident.run_id,
     )
-    if incident.know(known):
-        workflow.upsert_search_attributes([RUNBOOK_HARDWARE.value_set(incident.hardware)])
+    incident.know(known)
     workflow.upsert_memo(repairs_memo([*remembered(), returned]))
 
 

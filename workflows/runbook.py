@@ -79,9 +79,14 @@ class IncidentLife(IncidentMessages):
             raise refusal(
                 BAD_INPUT, f"this is cluster {report.plan.cluster!r}: start it with --workflow-id {right}"
             )
-        workflow.upsert_search_attributes(
-            [pair.key.value_set(pair.value) for pair in opening(cluster, report.plan, report.fault)]
-        )
+        # An intake starts an incident with all of them; each that is missing is one of a start by hand.
+        missing = [
+            pair.key.value_set(pair.value)
+            for pair in opening(cluster, report.plan, report.fault)
+            if info.typed_search_attributes.get(pair.key) != pair.value
+        ]
+        if missing:
+            workflow.upsert_search_attributes(missing)
         incident = Incident.open(
             cluster,
             info.workflow_id,
@@ -145,8 +150,7 @@ class IncidentLife(IncidentMessages):
         await take_back(incident)
         if incident.left_unanswered and incident.blocked:
             await say_left_blocked(incident)
-        workflow.upsert_search_attributes([RUNBOOK_OUTCOME.value_set(step.outcome)])
-        enter(incident, Phase.CLOSED)
+        enter(incident, Phase.CLOSED, RUNBOOK_OUTCOME.value_set(step.outcome))
         return audit.result(incident, step.outcome, incident.reason)
 
     async def _leave(self, incident: Incident, error: BaseException) -> None:

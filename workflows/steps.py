@@ -8,10 +8,20 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN, NODE_CHANGED, NODE_NOT_FOUND
+from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
 from gpu_runbooks.workflows.asking_operator import ask_operator
-from gpu_runbooks.workflows.blocking import block, came_back, clear, may_act, still_there, unblock
+from gpu_runbooks.workflows.blocking import (
+    block,
+    came_back,
+    clear,
+    conclude,
+    may_act,
+    observe,
+    still_there,
+    unblock,
+)
 from gpu_runbooks.workflows.draining import drain, restart_workload
 from gpu_runbooks.workflows.examining import examine
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words
@@ -217,6 +227,8 @@ async def validate_repair(incident: Incident, step: ladder.Validate) -> None:
         incident.validated = proof.proven
         incident.validations += 0 if proof.proven else 1
     record(incident, RungName.VALIDATE, started, proven=proof.proven, proof=proof.text)
+    if proof.seen is not None and isinstance(ladder.next_step(incident, workflow.now()), ladder.Return):
+        await give_back(incident, proof.seen)
 
 
 async def return_node(incident: Incident) -> None:

@@ -3,12 +3,12 @@
 from temporalio import workflow
 
 from gpu_runbooks.activities.contracts import ClusterActivities
-from gpu_runbooks.activities.model.node import ObserveNode
 from gpu_runbooks.activities.model.node_task import NodeTaskKind, RunTestPod
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.workflows.asking_agent import run_node_task
+from gpu_runbooks.workflows.blocking import observe
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.options import CLUSTER, until
+from gpu_runbooks.workflows.options import until
 from gpu_runbooks.workflows.proof import Proof
 from gpu_runbooks.workflows.validation import failures, judge_hardware, judge_node, untestable
 
@@ -57,15 +57,10 @@ async def validate(incident: Incident, rung: Rung) -> Proof:
         text = f"test pod {pod.pod} {pod.outcome}{hint}: {pod.message}"
         return Proof(proven=False, text=text, inconclusive=pod.outcome == "timed_out" and never_ran)
 
-    seen = await workflow.execute_activity_method(
-        ClusterActivities.observe_node,
-        ObserveNode(name=target.name, incident=incident.workflow_id, run_id=incident.run_id),
-        summary=f"read node {target.name}",
-        **CLUSTER,
-    )
+    seen = await observe(incident, f"node {target.name}: Ready, with its GPUs, and still blocked by us?")
     checks = judge_node(seen, expected)
     if wrong := failures(checks):
         return Proof(proven=False, text=wrong)
     names = ", ".join(check.name for check in (*measured, *checks))
     tested = f"test pod {pod.pod} succeeded on {pod.gpus} of {expected.gpus} GPUs"
-    return Proof(proven=True, text=f"{names}: as expected; {tested}")
+    return Proof(proven=True, text=f"{names}: as expected; {tested}", seen=seen)

@@ -113,7 +113,8 @@ def _bench_burst(output: Path | None) -> int:
 
 def _bench_storm(output: Path | None, step: float) -> int:
     # here, so that `build` needs neither boto3 nor Temporal
-    from testbed.bench_storm.plan import Plan, bench_storm  # noqa: PLC0415
+    from testbed.bench_storm import bench_storm  # noqa: PLC0415
+    from testbed.bench_storm.plan import Plan  # noqa: PLC0415
 
     return _interruptible(bench_storm(output, Plan(step_seconds=step)))
 

@@ -40,9 +40,9 @@ class Plan:
         return self.nodes * self.pods_per_node
 
     def policy(self) -> dict[str, object]:
-        """What gpu-runbooks goes by: Karpenter's toleration, and the built-in storm rule.
+        """What gpu-runbooks goes by: Karpenter's toleration, and what is built in of ladders and storm rule.
 
-        The node is taken out of service at once, and its machine is given up ten minutes later.
+        The ladder is the one that the built-in policy has for a node whose accelerated hardware is not ready.
         """
         return {
             "mode": "enforce",
@@ -53,21 +53,12 @@ class Plan:
                     "budget": {"max_unavailable": self.budget},
                 }
             ],
-            "ladders": {
-                "suspect": [
-                    {"rung": "block", "timeout": "15s"},
-                    {"rung": "drain", "timeout": "60s"},
-                    {"rung": "replace", "wait": "10m", "timeout": "5m"},
-                    {"rung": "validate", "timeout": "60s"},
-                    {"rung": "return", "timeout": "15s"},
-                ]
-            },
             "faults": [
                 {
                     "name": "unhealthy",
                     "match": {"source": "condition", "code": UNHEALTHY, "status": "True"},
                     "toleration": "30s",
-                    "ladder": "suspect",
+                    "ladder": "reset",
                 }
             ],
             "validation": {
