@@ -232,13 +232,20 @@ async def validate_repair(incident: Incident, step: ladder.Validate) -> None:
 
 
 async def return_node(incident: Incident) -> None:
-    """Remove what is ours from the validated node."""
-    if not await clear(incident, "return"):
+    """Look at the node, and give it back."""
+    await give_back(
+        incident, await observe(incident, "before return: same machine and boot, our block in place?")
+    )
+
+
+async def give_back(incident: Incident, seen: NodeObservation) -> None:
+    """Remove what is ours from the node that was just seen, where it is the one that was validated."""
+    if not await conclude(incident, seen):
         return
+    if not isinstance(ladder.next_step(incident, workflow.now()), ladder.Return):
+        return  # a word or a fault came while we looked
     enter(incident, Phase.RETURNING)
     started = workflow.now()
-    if not (incident.validated or incident.vouched):  # a fault came while we looked
-        return
     undone = await unblock(incident)
     incident.blocked = False
     if undone.node_gone:
