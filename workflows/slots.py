@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy
+from gpu_runbooks.activities.model.packing import written_names
 from gpu_runbooks.activities.model.slot import ObservePool, PoolBudget, PoolRules, PoolSeen, SlotRequest
 from gpu_runbooks.workflows.pool_use import Missing, busy_nodes, count_missing, in_words, unhealthy_nodes
 from gpu_runbooks.workflows.slot_pace import Pace
@@ -24,7 +25,7 @@ REPLACED_WITHIN = timedelta(hours=1)
 within minutes; after an hour the pool is smaller on purpose, or a person has been told by other means."""
 
 MOST_ASKED = 12 * 1024
-"""Bytes of the nodes in one question: a payload holds 16 KiB."""
+"""Bytes of the nodes in one question, packed: a payload holds 16 KiB."""
 
 TOLD_AGAIN = timedelta(hours=1)
 """A pool that stays unhealthy is told to the guard again: it may have been started anew."""
@@ -162,17 +163,11 @@ class Slots(BaseModel):
         """What to ask the cluster; None for a pool of which nobody knows the selector yet."""
         if self.rules is None:
             return None
-        asked: list[str] = []
-        room = MOST_ASKED
         names = [each.node for each in self.holders] + [each.node for each in self.missing]
         names += [each.node for each in self._queue()]
-        for name in dict.fromkeys(names):
-            room -= len(name.encode()) + 3
-            if room < 0:
-                break
-            asked.append(name)
+        asked = _fitting([*dict.fromkeys(names)])
         self.missing = [each.model_copy(update={"looked_for": each.node in asked}) for each in self.missing]
-        return ObservePool(pool=self.pool, selector=self.rules.selector, asked=tuple(asked))
+        return ObservePool(pool=self.pool, selector=self.rules.selector, asked=asked)
 
     def grant(self, seen: PoolSeen, now: datetime) -> list[Holder]:
         """Give free slots to waiters, the most severe first, then the oldest. They are not confirmed yet."""
@@ -372,6 +367,13 @@ class Slots(BaseModel):
 def as_request(one: SlotRequest) -> SlotRequest:
     """What an incident asked for, without what the budget keeps of it."""
     return SlotRequest(**one.model_dump(include=set(SlotRequest.model_fields)))
+
+
+def _fitting(names: list[str]) -> tuple[str, ...]:
+    """As many of the first names as one question holds, sorted."""
+    while (size := len(str(written_names(asked := sorted(names))))) > MOST_ASKED:
+        names = names[: len(names) * MOST_ASKED // size]
+    return tuple(asked)
 
 
 def _same(one: SlotRequest, other: SlotRequest) -> bool:

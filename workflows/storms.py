@@ -3,8 +3,6 @@
 Whatever arrives, the state stays small: of everything that is kept, so much at most.
 """
 
-import base64
-import zlib
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,6 +17,7 @@ from gpu_runbooks.activities.model.fleet import (
     PoolUnhealthy,
     StormRule,
 )
+from gpu_runbooks.activities.model.packing import pack, unpack
 from gpu_runbooks.workflows import common_cause
 from gpu_runbooks.workflows.storm import Sighting, Storm
 
@@ -304,8 +303,7 @@ class Fleet(BaseModel):
 
 def packed(fleet: Fleet) -> dict[str, str]:
     """The state for the next run, small enough for a payload also in the worst hour of a fleet."""
-    text = fleet.model_dump_json(exclude_defaults=True).encode()
-    return {"cluster": fleet.cluster, "packed": base64.b64encode(zlib.compress(text, 9)).decode()}
+    return {"cluster": fleet.cluster, "packed": pack(fleet.model_dump_json(exclude_defaults=True))}
 
 
 def unpacked(raw: Any) -> Fleet:
@@ -313,11 +311,7 @@ def unpacked(raw: Any) -> Fleet:
     start = _Start.model_validate(raw)
     if not start.packed:
         return Fleet(cluster=start.cluster)
-    try:
-        text = zlib.decompress(base64.b64decode(start.packed))
-    except zlib.error as error:
-        raise ValueError(f"the state of the run before cannot be read: {error}") from error
-    return Fleet.model_validate_json(text)
+    return Fleet.model_validate_json(unpack(start.packed))
 
 
 class _Start(BaseModel):

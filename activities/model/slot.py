@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from gpu_runbooks.activities.model.fleet import StormRule
+from gpu_runbooks.activities.model.packing import Names
 from gpu_runbooks.activities.model.wire import Wire
 
 
@@ -94,7 +95,7 @@ class ObservePool(Wire):
 
     pool: str
     selector: dict[str, str]
-    asked: tuple[str, ...] = ()
+    asked: Names = ()
     """Nodes that the asker counts by itself: they are in no list of unavailable ones, but of those that are
     not there."""
 
@@ -126,5 +127,5 @@ class PoolSeen(Wire):
     """Further unavailable nodes, which had no room in the list."""
     unlisted_not_ready: int = 0
     """Those of them that are not Ready."""
-    absent: tuple[str, ...] = ()
+    absent: Names = ()
     """Of the nodes that were asked for, those that are not in the pool."""

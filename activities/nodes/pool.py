@@ -6,6 +6,7 @@ from gpu_runbooks.activities import names
 from gpu_runbooks.activities.karpenter.objects import DISRUPTED_TAINT, is_going
 from gpu_runbooks.activities.kubernetes.client import Kubernetes, Object
 from gpu_runbooks.activities.kubernetes.listing import Listing
+from gpu_runbooks.activities.model.packing import written_names
 from gpu_runbooks.activities.model.slot import ObservePool, PoolSeen, UnavailableNode
 from gpu_runbooks.activities.nodes.node import (
     NODES,
@@ -21,7 +22,7 @@ PAGE = 250
 """Nodes in one answer: a Node of a GPU machine has 5 to 20 KB."""
 
 LARGEST = 12 * 1024
-"""Bytes of the unavailable nodes in an answer: a payload holds 16 KiB."""
+"""Bytes of the nodes in an answer: a payload holds 16 KiB."""
 
 LONGEST_ID = 300
 """Characters of an id in a marker: a longer one is none of ours."""
@@ -42,7 +43,8 @@ def pool_seen(listing: Listing[tuple[str, UnavailableNode | None]], asked: Itera
     there = dict(listing.items)
     known = frozenset(asked)
     unavailable = [node for name, node in sorted(there.items()) if node is not None and name not in known]
-    room, listed = LARGEST, 0
+    absent = tuple(sorted(known - there.keys()))
+    room, listed = LARGEST - len(str(written_names(absent))), 0
     for node in unavailable:
         room -= len(node.model_dump_json()) + 1
         if room < 0:
@@ -54,7 +56,7 @@ def pool_seen(listing: Listing[tuple[str, UnavailableNode | None]], asked: Itera
         unavailable=tuple(unavailable[:listed]),
         unlisted=len(rest) + listing.unreadable,
         unlisted_not_ready=sum(not node.ready for node in rest) + listing.unreadable,
-        absent=tuple(sorted(known - there.keys())),
+        absent=absent,
     )
 
 

@@ -5,7 +5,11 @@ from datetime import timedelta
 import pytest
 from budget.slots import T0, ask, bad, nodes, pool, round_of, waiting
 
+from gpu_runbooks.activities.kubernetes.listing import Listing
 from gpu_runbooks.activities.model.fleet import StormRule
+from gpu_runbooks.activities.model.slot import ObservePool
+from gpu_runbooks.activities.names import digest
+from gpu_runbooks.activities.nodes.pool import pool_seen
 from gpu_runbooks.workflows.slots import REPLACED_WITHIN, Slots, read_request
 
 
@@ -275,11 +279,26 @@ def test_a_new_budget_takes_the_slots_of_the_one_before_and_tells_only_who_asks(
 
 
 def test_a_question_stays_within_a_payload_and_asks_for_holders_first():
-    slots = waiting(*(ask(f"node-{number:04}-{'x' * 40}", age=-number) for number in range(500)))
+    slots = waiting(*(ask(digest(str(number)), age=-number) for number in range(1900)))
     round_of(slots, pool(1000))
     request = slots.look()
-    assert len(request.model_dump_json()) < 16 * 1024
+    assert len(request.model_dump_json()) < 13 * 1024
+    assert ObservePool.model_validate_json(request.model_dump_json()) == request
+    assert len(request.asked) < 1900
     assert set(nodes(slots.holders)) <= set(request.asked)
+
+
+@pytest.mark.parametrize(
+    ("waiters", "foreign"), [(3, 0), (300, 1), (400, 0), (400, 2), (1000, 0), (1000, 1), (1000, 200)]
+)
+def test_however_many_wait_with_nodes_that_do_no_work_the_slots_are_given(waiters, foreign):
+    names = [f"ip-10-0-{number // 250}-{number % 250}.us-west-2.compute.internal" for number in range(2000)]
+    slots = waiting(*(ask(name) for name in names[:waiters]))
+    out = [*names[:waiters], *names[1999 : 1999 - foreign : -1]]
+    items = [(name, bad(name, cordoned=True, ours=True) if name in out else None) for name in names]
+    seen = pool_seen(Listing("1", items, 0), slots.look().asked)
+    assert len(seen.model_dump_json()) < 16 * 1024
+    assert len(slots.grant(seen, T0)) == max(0, 2 - foreign)
 
 
 def test_state_survives_json():
