@@ -26,6 +26,7 @@ from gpu_runbooks.activities.model.sweep import (
     Standing,
     Standings,
     SweepBudget,
+    SweptNode,
     TakeUp,
     WorksPage,
 )
@@ -95,6 +96,8 @@ class Sweep:
             if is_cancelled_exception(error):
                 raise
             self._note_unread(name, in_words(error))
+        except Exception as error:  # noqa: BLE001 - see `_note_failed`
+            self._note_failed(name, error)
 
     async def _sweep_nodes(self) -> None:
         more: str | None = ""
@@ -107,8 +110,15 @@ class Sweep:
             self._count_unreadable("nodes", page.unreadable)
             known = await self._find(run for node in page.nodes for run in runs_of(node, self.cluster))
             for node in page.nodes:
-                await self._mend(of_node(node, self.cluster, known))
+                await self._mend(self._of_node(node, known))
             more = page.more or None
+
+    def _of_node(self, node: SweptNode, known: dict[Run, Standing]) -> list[Found]:
+        try:
+            return of_node(node, self.cluster, known)
+        except Exception as error:  # noqa: BLE001 - see `_note_failed`
+            self._note_failed(f"node {node.name}", error)
+            return []
 
     async def _list_incidents(self) -> None:
         incidents: list[OpenIncident] = []
@@ -210,6 +220,11 @@ class Sweep:
     def _count_unreadable(self, name: str, count: int) -> None:
         if count:
             self._note_unread(name, f"{count} objects cannot be read")
+
+    def _note_failed(self, name: str, error: Exception) -> None:
+        """Note a mistake of ours: it ends no other part, and is not tried again and again for an hour."""
+        workflow.logger.error("the sweep failed at %s", name, exc_info=error)
+        self._note_unread(name, f"the sweep failed at it: {error!r}")
 
     def _note_unread(self, name: str, why: str) -> None:
         self.unread.append(f"{name}: {why}"[:LONGEST_UNREAD])

@@ -24,7 +24,7 @@ class NodeIdentity(Wire):
 class BlockMarker(Wire):
     """Content of the annotation `gpu-runbooks.dev/block`."""
 
-    incident: str
+    incident: str = Field(min_length=1)
     """Workflow id."""
     run_id: str
     """First run id of the incident, stable over continue-as-new."""

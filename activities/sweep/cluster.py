@@ -1,9 +1,11 @@
 """The sweep's activities of queue `cluster`."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from temporalio import activity
@@ -54,6 +56,9 @@ Intake = Callable[[Object, str], Awaitable[TakenUp]]
 """Take up a condition of this type, as the intake does it."""
 
 
+log = logging.getLogger(__name__)
+
+
 class ClusterSweep(SweepOfCluster):
     """Needs a connection with the cluster worker's role, its namespaces, and policy's word on conditions."""
 
@@ -89,9 +94,10 @@ class ClusterSweep(SweepOfCluster):
         async with _answering():
             while True:
                 page = await self._page(NODES, token, keep)
-                found += filter(is_marked, page.items)
-                seen += len(page.items)
-                unreadable += len(page.oddities)
+                readable = [node for node in page.items if node is not None]
+                found += filter(is_marked, readable)
+                seen += len(readable)
+                unreadable += len(page.oddities) + len(page.items) - len(readable)
                 token = page.rest
                 if not token or len(found) >= ENOUGH:
                     return NodesPage(nodes=tuple(found), seen=seen, unreadable=unreadable, more=token)
@@ -189,17 +195,30 @@ class ClusterSweep(SweepOfCluster):
     ) -> WorksPage:
         async with _answering():
             page = await self._page(path, token, keep, labels)
-        return WorksPage(works=tuple(page.items), unreadable=len(page.oddities), more=page.rest)
+        works = tuple(work for work in page.items if work is not None)
+        unreadable = len(page.oddities) + len(page.items) - len(works)
+        return WorksPage(works=works, unreadable=unreadable, more=page.rest)
 
     async def _page(
         self, path: str, token: str, keep: Callable[[Object], Kept], labels: str = ""
-    ) -> Page[Kept]:
+    ) -> Page[Kept | None]:
+        """A page, with None for an object that could not be made sense of."""
         query = {"limit": str(AT_A_TIME), "continue": token, "labelSelector": labels}
         query = {name: value for name, value in query.items() if value}
-        page = page_of(await self._kubernetes.request("GET", path, query=query), keep)
+        answer = await self._kubernetes.request("GET", path, query=query)
+        page = page_of(answer, partial(_made_sense_of, keep))
         if page is None:
             raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
         return page
+
+
+def _made_sense_of(keep: Callable[[Object], Kept], found: Object) -> Kept | None:
+    try:
+        return keep(found)
+    except Exception:
+        # Anybody may have written what is in an object, and one of them must not hide all others.
+        log.exception("%s %s cannot be read", found.get("kind", "object"), found["metadata"]["name"])
+        return None
 
 
 def _is_as_seen(node: Object, seen: SweptNode) -> bool:
