@@ -64,6 +64,10 @@ MAY_PASS = frozenset({Kind.UNKNOWN, Kind.NOT_RUNNING})
 """Of these, what the next sweep may not find any more: a person is called for it then."""
 
 
+OF_BLOCKS = frozenset({Kind.ORPHAN_BLOCK, Kind.KEPT_BLOCK})
+"""Kinds that say of a block that its incident is over."""
+
+
 @dataclass(frozen=True)
 class ClearLeftovers:
     """Take our taint and claim off a node that has no marker."""
@@ -159,6 +163,15 @@ def _block(node: SweptNode, known: Known) -> Iterable[Found]:
         yield Found(Kind.KEPT_BLOCK, node.name, f"{text}: a person wanted the block to stay")
     else:
         yield Found(Kind.ORPHAN_BLOCK, node.name, f"{text}: nobody works on it", on_node=True)
+
+
+def is_same_block(before: SweptNode, now: SweptNode | None) -> bool:
+    """Whether a Node still carries the block that it carried; None where it is gone."""
+
+    def block(node: SweptNode) -> tuple[str, ...]:
+        return node.uid, node.marker, node.incident, node.run_id
+
+    return now is not None and block(now) == block(before)
 
 
 def _unhandled(node: SweptNode) -> Iterable[Found]:

@@ -35,8 +35,10 @@ from gpu_runbooks.activities.sweep.contract import SweepOfCluster, SweepOfTempor
 from gpu_runbooks.workflows.failures import in_words
 from gpu_runbooks.workflows.options import SWEEP_CLUSTER, SWEEP_TEMPORAL
 from gpu_runbooks.workflows.sweep_findings import (
+    OF_BLOCKS,
     Found,
     Kind,
+    is_same_block,
     of_incident,
     of_node,
     of_paused,
@@ -109,9 +111,31 @@ class Sweep:
             self.held += sum(node.marker == "held" for node in page.nodes)
             self._count_unreadable("nodes", page.unreadable)
             known = await self._find(run for node in page.nodes for run in runs_of(node, self.cluster))
-            for node in page.nodes:
-                await self._mend(self._of_node(node, known))
+            await self._judge({node.name: self._of_node(node, known) for node in page.nodes}, page.nodes)
             more = page.more or None
+
+    async def _judge(self, found: dict[str, list[Found]], nodes: Sequence[SweptNode]) -> None:
+        """Mend what was found on nodes.
+
+        A list shows its nodes as they were when its first page was read, and Temporal was asked after that: a
+        block may be gone since, with the incident that it was of. It is read again.
+        """
+        before = {
+            node.name: node for node in nodes if any(each.kind in OF_BLOCKS for each in found[node.name])
+        }
+        now: dict[str, SweptNode] = {}
+        if before:
+            again: NodesPage = await _of_cluster(
+                SweepOfCluster.read_again, LookAtNodes(names=tuple(before)), "do these blocks still stand?"
+            )
+            now = {node.name: node for node in again.nodes}
+        for node in nodes:
+            stands = node.name not in before or is_same_block(node, now.get(node.name))
+            for each in found[node.name]:
+                if each.kind in OF_BLOCKS and not stands:
+                    self.findings.append(finding(each, Did.CHANGED))
+                else:
+                    await self._mend([each])
 
     def _of_node(self, node: SweptNode, known: dict[Run, Standing]) -> list[Found]:
         try:

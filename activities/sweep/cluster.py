@@ -75,6 +75,7 @@ class ClusterSweep(SweepOfCluster):
         """All of them, for a worker."""
         return [
             self.list_marked_nodes,
+            self.read_again,
             self.list_node_tasks,
             self.list_test_pods,
             self.look_at_nodes,
@@ -103,6 +104,13 @@ class ClusterSweep(SweepOfCluster):
                     return NodesPage(nodes=tuple(found), seen=seen, unreadable=unreadable, more=token)
 
     @activity.defn
+    async def read_again(self, request: LookAtNodes) -> NodesPage:
+        async with _answering():
+            nodes = await self._nodes(request)
+        seen = tuple(filter(None, (_made_sense_of(marks_of, node) for node in nodes)))
+        return NodesPage(nodes=seen, seen=len(nodes))
+
+    @activity.defn
     async def list_node_tasks(self, request: NextPage) -> WorksPage:
         now = datetime.now(UTC)
         return await self._works(self._tasks, request.token, lambda task: task_seen(task, now))
@@ -113,14 +121,8 @@ class ClusterSweep(SweepOfCluster):
 
     @activity.defn
     async def look_at_nodes(self, request: LookAtNodes) -> NodeMachines:
-        places = asyncio.Semaphore(CALLS)
-
-        async def look(name: str) -> Object | None:
-            async with places:
-                return await self._kubernetes.find(f"{NODES}/{name}")
-
         async with _answering():
-            nodes = await asyncio.gather(*map(look, request.names))
+            nodes = await self._nodes(request)
         return NodeMachines(
             machines=tuple(
                 NodeMachine(
@@ -129,7 +131,6 @@ class ClusterSweep(SweepOfCluster):
                     made=datetime.fromisoformat(node["metadata"]["creationTimestamp"]),
                 )
                 for node in nodes
-                if node is not None
             )
         )
 
@@ -190,6 +191,16 @@ class ClusterSweep(SweepOfCluster):
                 return TakenUp(status="over", reason="the condition is not bad any more")
             return await self._intake(node, request.type)
 
+    async def _nodes(self, request: LookAtNodes) -> list[Object]:
+        """Those of the nodes that exist."""
+        places = asyncio.Semaphore(CALLS)
+
+        async def look(name: str) -> Object | None:
+            async with places:
+                return await self._kubernetes.find(f"{NODES}/{name}")
+
+        return list(filter(None, await asyncio.gather(*map(look, request.names))))
+
     async def _works(
         self, path: str, token: str, keep: Callable[[Object], NodeWork], labels: str = ""
     ) -> WorksPage:
@@ -205,7 +216,14 @@ class ClusterSweep(SweepOfCluster):
         """A page, with None for an object that could not be made sense of."""
         query = {"limit": str(AT_A_TIME), "continue": token, "labelSelector": labels}
         query = {name: value for name, value in query.items() if value}
-        answer = await self._kubernetes.request("GET", path, query=query)
+        try:
+            answer = await self._kubernetes.request("GET", path, query=query)
+        except KubernetesError as error:
+            # The list grew too old. Each object is judged by itself, so the rest may be of now.
+            rest = (error.body.get("metadata") or {}).get("continue")
+            if error.status != 410 or not token or not isinstance(rest, str) or rest in {"", token}:
+                raise
+            answer = await self._kubernetes.request("GET", path, query=query | {"continue": rest})
         page = page_of(answer, partial(_made_sense_of, keep))
         if page is None:
             raise KubernetesError(0, "Unreadable", f"GET {path}: the answer is no list")
@@ -238,7 +256,8 @@ def _is_same_pause(now: SweptNode, seen: SweptNode) -> bool:
 async def _answering() -> AsyncIterator[None]:
     """Beat while the API server is asked, and say in words what it refuses.
 
-    A list that grew too old between two pages (410) is not asked again: it would be as old.
+    A list that grew too old between two pages (410), and that the server does not go on with, is not asked
+    again: it would be as old.
     """
     try:
         async with beating():

@@ -41,6 +41,11 @@ class SweepOfCluster(ABC):
 
     @activity.defn
     @abstractmethod
+    async def read_again(self, request: LookAtNodes) -> NodesPage:
+        """What these Nodes carry now; those that are gone or cannot be read are missing."""
+
+    @activity.defn
+    @abstractmethod
     async def list_node_tasks(self, request: NextPage) -> WorksPage:
         """NodeTasks, some at a time."""
 

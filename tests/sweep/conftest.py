@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cluster.conftest import admin, installed, kubernetes, make_node  # noqa: F401 - fixtures
+from cluster.conftest import admin, faulty, installed, kubernetes, make_node, proxy  # noqa: F401 - fixtures
 from incident.conftest import dev_server, skipping  # noqa: F401 - a fixture
 from intake.stand_in import StandIn
 from sweep.stand_ins import Budget, Ending

@@ -17,6 +17,7 @@ from gpu_runbooks.activities.model.sweep import LookAtNodes, NextPage
 from gpu_runbooks.activities.nodes.block import block
 from gpu_runbooks.activities.nodes.node import annotations_of, identity_of, is_our_taint, observe, taints_of
 from gpu_runbooks.activities.nodes.node_tasks import task_of, tasks_path
+from testbed.api_faults import respond, status
 from testbed.control_plane import NAMESPACE
 
 TAINT = {"key": names.BLOCK_TAINT, "value": "xid-79", "effect": "NoSchedule"}
@@ -168,6 +169,30 @@ async def test_machines_behind_names(ask, make_node):
 async def test_a_list_that_is_too_old_is_said_and_not_guessed(ask):
     with pytest.raises(ApplicationError):
         await ask("list_marked_nodes", NextPage(token="bm8gdG9rZW4"))
+
+
+async def test_a_list_that_grew_too_old_goes_on_where_the_server_says(
+    sweeping, faulty, proxy, admin, make_node, monkeypatch
+):
+    monkeypatch.setattr("gpu_runbooks.activities.sweep.cluster.AT_A_TIME", 1)
+    monkeypatch.setattr("gpu_runbooks.activities.sweep.cluster.ENOUGH", 1)
+    marked = {(await make_node())["metadata"]["name"] for _ in range(2)}
+    for name in marked:
+        await change_taints(admin, name, lambda taints: [*taints, TAINT])
+    sweeping.sweep._kubernetes = faulty  # by way of the proxy
+
+    async def call(name, request):
+        return await ActivityEnvironment().run(getattr(sweeping.sweep, name), request)
+
+    first = await call("list_marked_nodes", NextPage())
+    expired = status(410, "Expired", "the provided continue parameter is too old")
+    proxy.inject(respond(410, expired | {"metadata": {"continue": first.more}}), path="/api/v1/nodes")
+    found, token = {node.name for node in first.nodes}, "one that has expired"
+    while token:
+        page = await call("list_marked_nodes", NextPage(token=token))
+        found |= {node.name for node in page.nodes}
+        token = page.more
+    assert marked <= found
 
 
 async def test_pages_follow_each_other(ask, admin, make_node, monkeypatch):

@@ -12,6 +12,7 @@ from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
 from gpu_runbooks.activities.names import incident_id, sweep_id
 from gpu_runbooks.activities.nodes.block import block
 from gpu_runbooks.activities.nodes.node import identity_of, is_our_taint, observe, taints_of
+from gpu_runbooks.activities.sweep.executions import standing
 from gpu_runbooks.workers.sweep_schedule import ensure_schedule
 
 TAINT = {"key": names.BLOCK_TAINT, "value": "xid-79", "effect": "NoSchedule"}
@@ -92,6 +93,28 @@ async def _triggered(sweeping, schedule, number):
     started = actions[-1].action
     handle = sweeping.client.get_workflow_handle(started.workflow_id, run_id=started.first_execution_run_id)
     return await handle.result()
+
+
+async def test_a_block_that_goes_while_temporal_is_asked_calls_nobody(
+    sweeping, admin, kubernetes, make_node, monkeypatch
+):
+    node = await make_node()
+    name = node["metadata"]["name"]
+    incident = incident_id(sweeping.cluster, name)
+    async with sweeping.working():
+        run = await sweeping.ended(name, "returned")
+        await block(kubernetes, block_request(identity_of(node), incident, run_id=run))
+
+        async def asked_too_late(client, asked):
+            if asked.id == incident:
+                body = {"metadata": {"annotations": {names.BLOCK_ANNOTATION: None}}}
+                await admin.request("PATCH", f"/api/v1/nodes/{name}", body=body, content_type=MERGE_PATCH)
+            return await standing(client, asked)
+
+        monkeypatch.setattr("gpu_runbooks.activities.sweep.temporal.standing", asked_too_late)
+        result = await (await sweeping.start()).result()
+    assert found(result, node) == {("orphan-block", "changed")}
+    assert not [page for page in sweeping.pager.pages if page.node == name]
 
 
 async def test_killed_in_the_middle_and_two_at_once_a_sweep_does_no_harm(
