@@ -138,7 +138,6 @@ async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:
 async def watch(incident: Incident, step: ladder.Watch) -> None:
     """Watch the node that is back, without its slot: a fault that joins goes on where the ladder stood."""
     enter(incident, Phase.PROBATION)
-    await return_slot(incident)
     await wait_for(
         lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder.Watch),
         step.until - workflow.now(),
@@ -265,6 +264,8 @@ async def give_back(incident: Incident, seen: NodeObservation) -> None:
     record(incident, RungName.RETURN, started, proven=True, proof=proof)
     if incident.returned and incident.runbook is Runbook.REMEDIATE:
         remember_return(incident)
+    if incident.returned:
+        await return_slot(incident)
 
 
 STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {

@@ -66,3 +66,23 @@ async def test_a_word_before_the_act_stops_it(server, gate, word):
         assert not {*REPAIRED} & {*node.acts}
         assert not node.paused, "GPU services run again"
         await (handle.result() if phase == "closed" else handle.terminate())
+
+
+async def test_a_pause_before_the_return_holds_the_node_back(server):
+    node, opened = world("late-return"), asyncio.Event()
+
+    def close_gate(called: str) -> None:
+        if called == "test_pod":
+            node.pause["observe"] = opened
+
+    node.on_call = close_gate
+    async with running_workers(server, node):
+        handle = await start(server, "late-return")
+        await until(lambda: "observe" in node.pause and node.calls[-1] == "observe")
+        await pause(handle)
+        opened.set()
+        await seen_when(handle, "paused")
+        assert node.node_has_block()
+        assert "unblock" not in node.acts
+        await handle.execute_update("resume", WORD)
+        assert (await handle.result()).outcome == "returned"
