@@ -3,16 +3,20 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import Rung, RungName
 from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.workflows.acts import DrainScope
+from gpu_runbooks.workflows.gates import (
+    approval_needed,
+    closed,
+    loop_question,
+    nothing_left,
+    word_needed,
+)
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ledger import cap_reached, loop_reached
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
 from gpu_runbooks.workflows.standing import conditions_in
-from gpu_runbooks.workflows.windows import next_permitted
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """How long a machine whose Node went away in its reboot has to register again."""
@@ -223,7 +227,7 @@ def _decide(incident: Incident, now: datetime) -> Step:
         return Block(rungs[RungName.BLOCK])
     if incident.vouched and not incident.gone:
         return _give_back(incident, rungs)
-    if question := _loop(incident):
+    if question := loop_question(incident):
         return AskOperator(question)
     left_out = RungName.DRAIN not in rungs or RungName.DRAIN in incident.skipped
     if severity(treatment) == BLOCKS and not left_out and incident.drained is not DrainScope.NODE:
@@ -336,7 +340,7 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     """Drain, then the mildest repair that is not used up."""
     repair = _next_repair(incident, rungs)
     if repair is None:
-        return AskOperator(_nothing_left(incident))
+        return AskOperator(nothing_left(incident))
     ended = (act.ended for act in incident.acts if act.rung is not RungName.DRAIN)
     last = max(ended, default=incident.opened)
     away = incident.gone and not incident.terminating
@@ -345,7 +349,7 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return Tolerate(last + wait)
     if incident.terminating and incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
-    if repair.name not in incident.ordered and (question := _question(incident, repair)):
+    if repair.name not in incident.ordered and (question := word_needed(incident, repair)):
         return AskOperator(question)
     if (repair.name not in incident.ordered or repair.approval_by_other) and (
         wanted := _approval(incident, repair, now)
@@ -362,56 +366,14 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     return Repair(repair, incident.attempts(repair.name) + 1)
 
 
-def _loop(incident: Incident) -> str:
-    """Why a person has to look before anything more is done to hardware that fails after each return."""
-    before, known = incident.returned_before, incident.returns_known()
-    if before is None or known <= incident.returns_answered:
-        return ""
-    return loop_reached(before, incident.returns_undone, incident.plan.repair.repeats)
-
-
-def _question(incident: Incident, repair: Rung) -> str:
-    """Why policy wants a person's word before this repair; empty where it does not."""
-    before, own = incident.done_before.get(repair.name), incident.attempts(repair.name)
-    if before and (reason := cap_reached(repair.name, before, own, incident.plan.repair.repeats)):
-        return reason
-    if repair.name is RungName.REPLACE and incident.plan.repair.replace == "ask":
-        return "policy asks before an instance is replaced: say escalate_to replace, or abort"
-    return ""
-
-
 def _approval(incident: Incident, rung: Rung, now: datetime) -> AskOperator | None:
-    """The question for a rung that policy wants approved, or only observes; None where nothing is asked."""
-    if not (rung.approval or rung.observe) or _is_approved(incident, rung.name, now):
-        return None
-    if incident.runbook is not Runbook.REMEDIATE and not rung.approval_by_other:
-        return None  # a person runs it
-    why = "wants a person's word before" if rung.approval else "only observes"
-    return AskOperator(
-        f"policy {why} {rung.name}, which would be done to {incident.target.name} now: approve it, or abort",
-        approves=rung.name,
-    )
-
-
-def _is_approved(incident: Incident, rung: RungName, now: datetime) -> bool:
-    """Whether a person approved the next attempt, not too long ago."""
-    lasts = now < incident.approved_until.get(rung, now + timedelta(seconds=1))
-    return lasts and incident.approved.get(rung, 0) > incident.attempts(rung)
+    question = approval_needed(incident, rung, now)
+    return AskOperator(question, approves=rung.name) if question else None
 
 
 def _closed(incident: Incident, now: datetime) -> Tolerate | None:
-    """The wait for the pool's next maintenance window, or for the end of a change freeze.
-
-    None where there is nothing to wait for, or a person asked.
-    """
-    by_person = incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
-    plan = incident.plan
-    opens = next_permitted(plan.windows, plan.freezes, now)
-    if opens <= now or by_person:
-        return None
-    frozen = next((each for each in plan.freezes if each.begins <= now < each.ends), None)
-    why = f"change freeze until {frozen.ends:%Y-%m-%d %H:%M} UTC: {frozen.why}" if frozen else ""
-    return Tolerate(opens, why or f"closed until {opens:%Y-%m-%d %H:%M} UTC: the pool's maintenance windows")
+    wait = closed(incident, now)
+    return Tolerate(*wait) if wait else None
 
 
 def _scope(incident: Incident, repair: Rung) -> DrainScope:
@@ -438,20 +400,6 @@ def _drain(incident: Incident, rung: Rung, now: datetime, pods: tuple[str, ...] 
     if incident.drains >= rung.attempts:
         return AskOperator(f"the node could not be drained in {incident.drains} attempts")
     return _approval(incident, rung, now) or _closed(incident, now) or Drain(rung, pods)
-
-
-def _nothing_left(incident: Incident) -> str:
-    """What was tried, and the last thing that went wrong."""
-    tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS)
-    left_out = ", ".join(incident.skipped)
-    if not tried:
-        begin = incident.begin_at
-        without = "nothing was tried" if left_out else "it has no repair"
-        tried = f"milder ones than {begin} did not last on this hardware" if begin else without
-    tried += f"; left out by a person: {left_out}" if left_out else ""
-    failed = [act for act in incident.acts if not act.proven and act.rung is not RungName.DRAIN]
-    last = f"; last {failed[-1].rung}: {failed[-1].proof}" if failed else ""
-    return f"ladder {incident.plan.treatment.ladder} has no rung left ({tried}){last}"
 
 
 def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None:
