@@ -46,7 +46,12 @@ class Cloud:
         """Start the server. Nodes join when the kubeconfig file is there."""
 
         def command(port: int) -> list[str]:
-            options = [f"--port={port}", f"--kubeconfig={self._kubeconfig}", f"--log={self._log}"]
+            options = [
+                f"--port={port}",
+                f"--kubeconfig={self._kubeconfig}",
+                f"--log={self._log}",
+                f"--group={GROUP}",
+            ]
             return [sys.executable, "-m", "testbed.ec2_server", *options]
 
         environment = {

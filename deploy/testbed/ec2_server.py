@@ -22,9 +22,12 @@ from urllib.parse import parse_qsl
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import boto3
+from moto.core import DEFAULT_ACCOUNT_ID
+from moto.ec2.models import ec2_backends
 from moto.server import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
+from gpu_runbooks.activities.aws.instance_owner import GROUP_TAG
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
 from testbed.aws_faults import REFUSED, AwsFaults
 from testbed.bridge import Bridge, Instance
@@ -32,6 +35,8 @@ from testbed.call_log import Call, append_call
 
 TESTBED_CALLER = "TESTBED"
 """Access key id of the testbed's own calls, which are not logged."""
+
+TERMINATE = "TerminateInstanceInAutoScalingGroup"
 
 FAULTS = "aws-faults"
 """Folder beside the log through which faults are asked for."""
@@ -125,12 +130,20 @@ def running_instances(ec2: Any) -> list[Instance]:
     ]
 
 
-async def serve(port: int, kubeconfig: Path, log: Path) -> None:
+def _keep_group_tag(instances: Iterable[str], group: str) -> None:
+    """Let terminated instances keep the tag of their group, as EC2 does for a while; moto drops it."""
+    region = os.environ["AWS_DEFAULT_REGION"]
+    ec2_backends[DEFAULT_ACCOUNT_ID][region].create_tags(list(instances), {GROUP_TAG: group})
+
+
+async def serve(port: int, kubeconfig: Path, log: Path, group: str) -> None:
     """Serve EC2 at once, and keep the Nodes in step as soon as there is a control plane."""
     loop = asyncio.get_running_loop()
     bridges: list[Bridge] = []
 
     def seen(call: Call) -> None:
+        if call.action == TERMINATE and call.status == 200:
+            _keep_group_tag(call.instance_ids, group)
         for bridge in bridges:
             if call.action == "RebootInstances" and call.status == 200:
                 for instance_id in call.instance_ids:
@@ -163,8 +176,9 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--kubeconfig", type=Path, required=True, help="of whoever may write Nodes")
     parser.add_argument("--log", type=Path, required=True, help="file for the calls")
+    parser.add_argument("--group", required=True, help="name of the Auto Scaling group of all GPU nodes")
     arguments = parser.parse_args()
-    asyncio.run(serve(arguments.port, arguments.kubeconfig, arguments.log))
+    asyncio.run(serve(arguments.port, arguments.kubeconfig, arguments.log, arguments.group))
 
 
 if __name__ == "__main__":

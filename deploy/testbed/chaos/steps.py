@@ -9,8 +9,7 @@ from testbed.chaos.gates import AwsGate, CallGate, DownGate, Gate, LateGate, Pha
 from testbed.chaos.policy import WATCHED, WIDE
 from testbed.chaos.subject import Subject
 from testbed.control_plane import NAMESPACE, TEST_NAMESPACE
-
-TERMINATE = "TerminateInstanceInAutoScalingGroup"
+from testbed.ec2_server import TERMINATE
 
 
 @dataclass(frozen=True)

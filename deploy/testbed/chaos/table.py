@@ -39,16 +39,15 @@ class Expected:
         return "; ".join([" or ".join(self.outcomes), left, *calls, *paused])
 
 
-def through(step: Step, *, acts: tuple[str, ...] | None = None) -> Expected:
-    """The end of an incident that nothing keeps from it."""
-    done = acts or step.acts
+def through(acts: tuple[str, ...]) -> Expected:
+    """The end of an incident that goes on: of these acts, those that were proven took effect."""
     return Expected(
-        outcomes=("replaced",) if "replace" in done else ("returned",),
+        outcomes=("replaced",) if "replace" in acts else ("returned",),
         block="none",
-        acts=done,
-        reboots=done.count("reboot"),
-        terminations=done.count("replace"),
-        resets=done.count("reset_gpu"),
+        acts=acts,
+        reboots=acts.count("reboot"),
+        terminations=acts.count("replace"),
+        resets=acts.count("reset_gpu"),
     )
 
 
@@ -84,19 +83,22 @@ def ended(step: Step, outcome: str) -> Expected:
 
 
 LOST_REBOOT = ("block", "drain", "!reboot", "drain", "replace", "validate", "return")
-"""A call that did not reach AWS, and nobody can know: its proof is waited for, and it is never repeated."""
+"""A call of which nobody knows whether it had an effect is never sent again: its proof is waited for, and
+where none comes the next rung follows."""
 
-SPECIAL: Mapping[tuple[str, str], Expected] = {}
-"""Cells that end in another way than their row or column does."""
+SPECIAL: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("reboot-call", "kill-cloud-worker"): LOST_REBOOT,
+    ("reboot-call", "aws-refuses"): LOST_REBOOT,  # 503 does not say that nothing was done
+    ("reboot-call", "aws-hangs"): LOST_REBOOT,
+}
+"""Acts of the cells in which the incident goes another way than its row does."""
 
 
 def expected(step: Step, disturbance: str) -> Expected:
     """What must come of one cell."""
-    if (special := SPECIAL.get((step.name, disturbance))) is not None:
-        return special
     if disturbance == "cancel":
         return ended(step, "cancelled")
     if disturbance == "terminate":
         end = ended(step, "terminated")
         return replace(end, services="paused") if step.name == "resetting" else end
-    return through(step)
+    return through(SPECIAL.get((step.name, disturbance), step.acts))

@@ -11,9 +11,9 @@ from gpu_runbooks.activities.names import BLOCK_TAINT, PAUSED_SERVICES_ANNOTATIO
 from gpu_runbooks.activities.nodes.node import annotations_of, is_unschedulable, marker_of, taints_of
 from gpu_runbooks.workflows.audit import Status
 from testbed import gpus
-from testbed.chaos.steps import TERMINATE
 from testbed.chaos.subject import EXPORTER, StuckError, Subject, eventually
 from testbed.chaos.table import Expected
+from testbed.ec2_server import TERMINATE
 from testbed.testbed import CLUSTER
 
 SLOT_SECONDS = 100.0
