@@ -99,15 +99,19 @@ class DisruptionBudget:
         if request is None:
             workflow.logger.warning("ignoring a request_slot that is none: %s", str(raw)[:200])
             return
+        if request.since is not None:  # a clock that is fast makes nobody the youngest for ever
+            request = request.model_copy(update={"since": min(request.since, workflow.now())})
         self._slots.request(request)
         self._news = True
 
     @workflow.signal(description="An incident is done with its node, or withdraws its request")
     def return_slot(self, raw: Any = None, *_: Any) -> None:
         request = read_request(raw)
-        if request is not None:
-            self._slots.give_up(request, workflow.now())
-            self._news = True
+        if request is None:
+            workflow.logger.warning("ignoring a return_slot that is none: %s", str(raw)[:200])
+            return
+        self._slots.give_up(request, workflow.now())
+        self._news = True
 
     @workflow.signal(description="The guard of the fleet stops the pool, paces it, or lets it go on")
     def brake(self, raw: Any = None, *_: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Moment, Span, Wire
 
 LONGEST_GRACE = timedelta(hours=2)
 """How long beyond its deadline a drain waits at most for grace periods that still run then."""
@@ -63,7 +63,7 @@ class PodRule(Wire):
     workloads: tuple[Workload, ...] = ()
     """Empty for all."""
     method: DrainMethod
-    deadline: timedelta = timedelta(0)
+    deadline: Span = timedelta(0)
     """Longest wait for completion or checkpoint, from the start of the drain."""
     checkpoint_port: int | None = None
     """Port of the pod on which it is asked to checkpoint; None asks by annotation."""
@@ -100,7 +100,7 @@ class DrainPolicy(Wire):
     """The data of an emptyDir volume ends with its pod."""
     finalizers: Literal["wait", "accept_when_stopped"] = "wait"
     """Whether a deleted pod that only a finalizer keeps counts as gone once all its containers ended."""
-    silent_node: timedelta = timedelta(minutes=2)
+    silent_node: Span = timedelta(minutes=2)
     """How long to wait for a node that is not Ready: nobody there ends pods or says that they ended."""
 
 
@@ -197,14 +197,14 @@ class PodBlocker(Wire):
     """The reason in words, with what to do."""
     attempts: int
     """Evictions asked for."""
-    since: datetime
+    since: Moment
     """Since when for this reason."""
 
 
 class DrainProgress(Wire):
     """How far a drain is: signal `drain_progress` of an incident, sent when something stands in the way."""
 
-    started: datetime
+    started: Moment
     """Of the drain that it is about."""
     remaining: int
     gone: int

@@ -1,12 +1,9 @@
 """A fault: one thing wrong, at one place."""
 
-from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import AwareDatetime
-
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Moment, Wire
 
 
 class FaultSource(StrEnum):
@@ -61,8 +58,8 @@ class Fault(Wire):
     boot_id: str = ""
     """Boot of the machine in which it was seen, where the source tells it."""
     summary: str = ""
-    first_seen: datetime
-    last_seen: datetime
+    first_seen: Moment
+    last_seen: Moment
     count: int = 1
     fingerprint: str
     """Same fault, same onset: same fingerprint. Used to tell repeats from news."""
@@ -76,7 +73,7 @@ class ConditionCleared(Wire):
     type: str
     uid: str
     """Of the Node."""
-    at: datetime
+    at: Moment
 
 
 class Repeated(Wire):
@@ -84,4 +81,4 @@ class Repeated(Wire):
 
     counts: dict[str, int]
     """By fingerprint: how often since the last word about it."""
-    last_seen: AwareDatetime
+    last_seen: Moment

@@ -1,11 +1,11 @@
 """What the guard of a fleet is told and tells: faults of all nodes, storms, brakes and halts."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Moment, Span, Wire
 
 
 class StormRule(Wire):
@@ -13,14 +13,14 @@ class StormRule(Wire):
 
     nodes: Annotated[int, Field(ge=2)] = 10
     """So many nodes with one signature within `within` are a storm."""
-    within: timedelta = timedelta(minutes=10)
+    within: Span = timedelta(minutes=10)
     unhealthy_percent: Annotated[int, Field(ge=1, le=100)] = 30
     """More than this share of a pool unhealthy is a storm of that pool, from `unhealthy_nodes` on."""
     unhealthy_nodes: Annotated[int, Field(ge=2)] = 3
     """So few unhealthy nodes never brake a small pool."""
-    cool_down: timedelta = timedelta(minutes=15)
+    cool_down: Span = timedelta(minutes=15)
     """Quiet time after the last fault of a storm, before the first node is taken up again."""
-    pace: timedelta = timedelta(minutes=2)
+    pace: Span = timedelta(minutes=2)
     """Between one node and the next, once the first one came back."""
 
 
@@ -88,8 +88,8 @@ class Halt(Wire):
 
     operator: str
     reason: str
-    since: datetime
-    until: datetime
+    since: Moment
+    until: Moment
 
 
 class Brake(Wire):
@@ -100,6 +100,6 @@ class Brake(Wire):
     why: str = ""
     storm: str = ""
     """Id of the storm that it is for; empty for a halt everywhere."""
-    every: timedelta = timedelta(0)
-    trusted_until: datetime | None = None
+    every: Span = timedelta(0)
+    trusted_until: Moment | None = None
     """Until then a person answers for the pool, however much of it is unhealthy."""

@@ -6,7 +6,7 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.notify import KubernetesObject
 from gpu_runbooks.activities.model.plan import Treatment
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Span, Wire
 
 MOST_FAULTS = 10
 """Faults in one report: it is a payload."""
@@ -32,5 +32,5 @@ class JobReport(Wire):
     """What policy prescribes for the first of them."""
     enforce: bool
     policy_digest: str
-    quiet: timedelta = QUIET
+    quiet: Span = QUIET
     """How long the record stays open after the last fault."""

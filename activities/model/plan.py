@@ -12,7 +12,7 @@ from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.activities.model.slot import PoolBudget
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Span, Wire
 
 
 class RungName(StrEnum):
@@ -33,14 +33,14 @@ class Rung(Wire):
     """One step of a ladder."""
 
     name: RungName
-    wait: timedelta = timedelta(0)
+    wait: Span = timedelta(0)
     """Time to wait before the rung, so that a transient fault can clear."""
     attempts: int = 1
-    timeout: timedelta
+    timeout: Span
     """For one attempt, its wait for proof included."""
     approval: bool = False
     """A person is asked before each attempt."""
-    approval_lasts: timedelta = timedelta(hours=1)
+    approval_lasts: Span = timedelta(hours=1)
     """An approval that was not used by then is asked for again."""
     approval_by_other: bool = False
     """Whoever asked for the incident cannot approve it."""
@@ -54,7 +54,7 @@ class Treatment(Wire):
     rule: str
     application: bool = False
     """The workload is at fault: the node is not touched."""
-    toleration: timedelta = timedelta(0)
+    toleration: Span = timedelta(0)
     """How long the fault may stand before anything is done."""
     ladder: str
     rungs: tuple[Rung, ...]
@@ -66,7 +66,7 @@ class MaintenanceWindow(Wire):
     days: tuple[int, ...]
     """Days on which it begins: 0 is Monday."""
     begins: time
-    lasts: timedelta
+    lasts: Span
     """At most a day."""
     timezone: str = "UTC"
     """IANA name."""
@@ -117,7 +117,7 @@ class Plan(Wire):
     """What the node may have in common with others: driver, zone, rack."""
     freezes: tuple[ChangeFreeze, ...] = ()
     """When nothing of the pool may be disrupted, windows or not."""
-    probation: timedelta = timedelta(0)
+    probation: Span = timedelta(0)
     """How long a node is watched after its return: the same fault goes on where the ladder stood."""
     opted_out: bool = False
     """The owners of the node want nothing done to it, by its label."""
@@ -132,9 +132,9 @@ class Plan(Wire):
     test_pod: TestPodTemplate
     enforce: bool
     """False in mode `observe`: everything is decided and recorded, nothing is touched."""
-    operator_reminder: timedelta
+    operator_reminder: Span
     """Interval at which an incident that waits for a person reminds."""
-    operator_deadline: timedelta = timedelta(hours=24)
+    operator_deadline: Span = timedelta(hours=24)
     """How long a question may stand without an answer."""
     after_deadline: Literal["page", "abort", "escalate"] = "page"
     """Then: page as critical and go on asking; end, with the block kept; or do the next repair."""

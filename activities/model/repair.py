@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from gpu_runbooks.activities.model.node import NodeIdentity
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Span, Wire
 
 
 class RebootMethod(StrEnum):
@@ -23,7 +23,7 @@ class RebootMethod(StrEnum):
 class RepeatPolicy(Wire):
     """When the same hardware counts as a repeat offender, and how often it is repaired before a person is."""
 
-    window: timedelta = timedelta(days=7)
+    window: Span = timedelta(days=7)
     """How far back closed incidents count. Not longer than the Temporal namespace keeps them."""
     resets: int = 3
     reboots: int = 3

@@ -1,13 +1,12 @@
 """Slots of a disruption budget, and what a pool shows of itself."""
 
-from datetime import datetime
 from typing import Annotated
 
 from pydantic import Field
 
 from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.packing import Names
-from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.model.wire import Moment, Wire
 
 
 class PoolBudget(Wire):
@@ -47,7 +46,7 @@ class SlotRequest(Wire):
     """First run id, stable over continue-as-new."""
     node: str
     severity: int = 0
-    since: datetime | None = None
+    since: Moment | None = None
     """When the incident began: the older one is served first."""
     turn: int = 0
     """How often the incident gave up its slot or its request before: a grant counts for its own turn only."""
