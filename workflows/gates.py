@@ -21,6 +21,8 @@ def loop_question(incident: Incident) -> str:
 
 def word_needed(incident: Incident, repair: Rung) -> str:
     """Why policy wants a person's word before this repair; empty where it does not."""
+    if incident.runbook is not Runbook.REMEDIATE:
+        return ""  # a person runs it
     before, own = incident.done_before.get(repair.name), incident.attempts(repair.name)
     if before and (reason := cap_reached(repair.name, before, own, incident.plan.repair.repeats)):
         return reason

@@ -67,7 +67,6 @@ class Incident(IncidentFaults):
             # Whoever gives a node back, or wants it tested, asks for no repair: validation decides.
             repaired=now if runbook in {Runbook.RETURN, Runbook.VALIDATE} else None,
             pods_stay=runbook is Runbook.VALIDATE,
-            ordered=[BY_HAND[runbook]] if runbook in BY_HAND else [],
             opted_out=report.plan.opted_out,
             hardware=[report.plan.identity.instance_id] if report.plan.identity.instance_id else [],
         )

@@ -160,8 +160,8 @@ class IncidentState(BaseModel):
     """Nothing milder is tried again: an operator's `escalate_to`, or what a repair showed."""
     insisted: list[RungName] = []
     """Of those, what a person ordered by `escalate_to`: nobody is asked again before it."""
-    ordered: list[RungName] = []
-    """Rungs that a person asked for by name: no question of policy stands before them."""
+    ordered: dict[RungName, int] = {}
+    """Attempts up to which a person asked for a rung by name: no question of policy stands before them."""
     granted: dict[RungName, int] = {}
     """Attempts that operators added to what policy allows."""
     examined: Examined | None = None

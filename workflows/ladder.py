@@ -349,11 +349,10 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return Tolerate(last + wait)
     if incident.terminating and incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
-    if repair.name not in incident.ordered and (question := word_needed(incident, repair)):
+    ordered = incident.ordered.get(repair.name, 0) > incident.attempts(repair.name)
+    if not ordered and (question := word_needed(incident, repair)):
         return AskOperator(question)
-    if (repair.name not in incident.ordered or repair.approval_by_other) and (
-        wanted := _approval(incident, repair, now)
-    ):
+    if (not ordered or repair.approval_by_other) and (wanted := _approval(incident, repair, now)):
         return wanted
     if incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)

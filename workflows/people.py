@@ -73,7 +73,7 @@ class PeopleMessages:
         incident.refute_repair()
         incident.floor = word.rung
         incident.skipped = [rung for rung in incident.skipped if rung is not word.rung]
-        incident.ordered = list(dict.fromkeys([*incident.ordered, word.rung]))
+        incident.ordered = {**incident.ordered, word.rung: incident.attempts(word.rung) + 1}
         incident.insisted = list(dict.fromkeys([*incident.insisted, word.rung]))
         incident.requesters = [*incident.requesters, Requester(operator=word.operator)]
         _grant(incident, word.rung)

@@ -8,7 +8,7 @@ from incident.test_ladder import LATER, acted, incident
 from incident.test_policy_gates import gated
 
 from gpu_runbooks.activities.model.plan import ChangeFreeze, RungName
-from gpu_runbooks.workflows.acts import Examined
+from gpu_runbooks.workflows.acts import Act, Examined
 from gpu_runbooks.workflows.incident_state import Paused
 from gpu_runbooks.workflows.ladder import (
     AskOperator,
@@ -157,11 +157,27 @@ def test_an_approval_that_was_not_used_in_time_is_asked_for_again():
 @pytest.mark.parametrize(("by_other", "step"), [(True, AskOperator), (False, Repair)])
 def test_what_one_person_orders_wants_another_ones_approval_where_policy_says_so(by_other, step):
     subject = gated("reset", *DRAINED, rung="reset_gpu", approval=True, approval_by_other=by_other)
-    subject.ordered = [RungName.RESET_GPU]
+    subject.ordered = {RungName.RESET_GPU: 1}
     assert isinstance(next_step(subject, LATER), step)
     by_hand = gated("reset", *DRAINED, rung="reset_gpu", approval=True, approval_by_other=by_other)
     by_hand.runbook = Runbook.RESET
     assert isinstance(next_step(by_hand, LATER), step)
+
+
+@pytest.mark.parametrize("gate", ["approval", "replace: ask"])
+def test_an_order_is_for_one_attempt(gate):
+    """What policy wants a word for wants another one once the ordered attempt failed."""
+    subject = gated("replace", *DRAINED, rung="replace", attempts=2, approval=gate == "approval")
+    repair = subject.plan.repair.model_copy(
+        update={"replace": "ask" if gate == "replace: ask" else "allowed"}
+    )
+    subject.plan = subject.plan.model_copy(update={"repair": repair})
+    subject.ordered = {RungName.REPLACE: 1}
+    assert isinstance(next_step(subject, LATER), Repair)
+    failed = Act(rung=RungName.REPLACE, attempt=1, proven=False, proof="", started=LATER, ended=LATER)
+    subject.record(failed)
+    assert isinstance(step := next_step(subject, LATER), AskOperator)
+    assert step.question.startswith("policy ")
 
 
 def freeze(begins: str, ends: str) -> ChangeFreeze:
