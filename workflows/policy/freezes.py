@@ -1,6 +1,6 @@
 """Change freezes, as a person writes them: when nothing of a pool, or of all pools, is disrupted."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
@@ -12,22 +12,27 @@ MOST_FREEZES = 20
 """Of a pool, and of the file: all of them travel with every fault."""
 
 
+FIRST_YEAR, LAST_YEAR = 2000, 2099
+"""Of a moment: what lies beyond is a slip, and the calendar ends where windows would be looked for."""
+
+
 def _moment(value: Any) -> datetime:
-    if isinstance(value, datetime):
-        return value
+    """The moment in UTC, as everything that a person reads later has it."""
     try:
-        moment = datetime.fromisoformat(value)
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(value)
     except (TypeError, ValueError):
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise ValueError(
-            f"write a moment with its time zone, such as 2026-12-20T00:00:00Z; not {value!r}"
-        ) from None
-    return moment
+        raise ValueError(f"write a moment with its time zone, such as 2026-12-20T00:00:00Z; not {value!r}")
+    if not FIRST_YEAR <= moment.year <= LAST_YEAR:
+        raise ValueError(f"write a moment of the years {FIRST_YEAR} to {LAST_YEAR}; not {value!r}")
+    return moment.astimezone(UTC)
 
 
 Moment = Annotated[
-    datetime, BeforeValidator(_moment), WithJsonSchema({"type": "string", "format": "date-time"})
+    datetime,
+    BeforeValidator(_moment),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": "^20"}),
 ]
 
 
