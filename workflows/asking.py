@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.workflows.gates import word_needed
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.phases import Runbook
 from gpu_runbooks.workflows.severity import REPAIRS
@@ -63,13 +64,13 @@ def pages_now(incident: Incident, now: datetime) -> bool:
 def after_deadline(incident: Incident) -> RungName | Literal["page", "abort"]:
     """What policy says follows. To escalate is to do the next stronger repair; where there is none, to page.
 
-    Silence gives no approval: what policy wants a person's word for waits for that word. Nor does it change
-    what a person ordered by a runbook of their own.
+    Silence gives no approval, and mends nothing that a stronger repair would meet as well: such a question
+    waits for a person. Nor does it change what a person ordered by a runbook of their own.
     """
     then = incident.plan.after_deadline
     if then != "escalate":
         return then
-    if incident.asking is not None or incident.runbook is not Runbook.REMEDIATE:
+    if not incident.escalates or incident.runbook is not Runbook.REMEDIATE:
         return "page"
     return stronger(incident) or "page"
 
@@ -82,7 +83,9 @@ def stronger(incident: Incident) -> RungName | None:
     rungs = {rung.name: rung for rung in incident.plan.treatment.rungs}
     for name in REPAIRS[level + 1 :]:
         rung = rungs.get(name)
-        if rung is None or name in incident.skipped or (incident.gone and name is not RungName.REPLACE):
+        if rung is None or name in incident.skipped or word_needed(incident, rung):
+            continue
+        if incident.gone and name is not RungName.REPLACE:
             continue
         return None if rung.approval or rung.observe else name
     return None

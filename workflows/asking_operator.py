@@ -15,7 +15,7 @@ from gpu_runbooks.workflows.standing_by import stand_by
 
 async def ask_operator(incident: Incident, step: AskOperator) -> None:
     """Wait for a person, with block and slot held, until something happens. Never silence."""
-    incident.question, incident.asking = step.question, step.approves
+    incident.question, incident.asking, incident.escalates = step.question, step.approves, step.escalates
     now = workflow.now()
     if incident.asked_since is None:
         incident.asked_since, incident.overdue = now, False
@@ -81,6 +81,5 @@ async def _give_up_waiting(incident: Incident) -> bool:
         await call_louder(incident)
         return not _stands(incident)
     incident.note(workflow.now(), f"{nobody}, so policy goes on with {follows}: {asked}")
-    incident.returns_answered = incident.returns_known()
     escalate(incident, follows)
     return True

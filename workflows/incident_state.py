@@ -219,6 +219,8 @@ class IncidentState(BaseModel):
     returned: bool = False
     question: str | None = None
     """Why a person is needed."""
+    escalates: bool = False
+    """Something stronger may follow where nobody answers it."""
     answered: int = 0
     """Questions that were answered or withdrawn: the next one is told from them."""
     unanswered: bool = False
@@ -285,5 +287,5 @@ class IncidentState(BaseModel):
     def ask_nothing(self) -> None:
         """Withdraw what a person is asked."""
         self.answered += self.question is not None
-        self.question, self.asking, self.unanswered = None, None, False
+        self.question, self.asking, self.unanswered, self.escalates = None, None, False, False
         self.asked_since = None

@@ -121,6 +121,8 @@ class AskOperator:
     question: str
     approves: RungName | None = None
     """The rung that waits for a person's approval."""
+    escalates: bool = False
+    """Something stronger may follow from silence, where policy says so: it would be no worse."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +263,7 @@ def _decide_first(incident: Incident, now: datetime) -> Step | None:
     if notice is None and _begins_with_slot(incident):
         return HoldSlot()  # before the look: what it shows is to be as fresh as can be
     if incident.question is not None:
-        return AskOperator(incident.question, incident.asking)
+        return AskOperator(incident.question, incident.asking, incident.escalates)
     return Look() if unseen and (not incident.begun or incident.validated) else None
 
 
@@ -351,7 +353,7 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
         return Repair(repair, incident.attempts(repair.name) + 1)
     ordered = incident.ordered.get(repair.name, 0) > incident.attempts(repair.name)
     if not ordered and (question := word_needed(incident, repair)):
-        return AskOperator(question)
+        return AskOperator(question, escalates=True)
     if (not ordered or repair.approval_by_other) and (wanted := _approval(incident, repair, now)):
         return wanted
     if incident.gone:
@@ -397,7 +399,7 @@ def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
 
 def _drain(incident: Incident, rung: Rung, now: datetime, pods: tuple[str, ...] | None = None) -> Step:
     if incident.drains >= rung.attempts:
-        return AskOperator(f"the node could not be drained in {incident.drains} attempts")
+        return AskOperator(f"the node could not be drained in {incident.drains} attempts", escalates=True)
     return _approval(incident, rung, now) or _closed(incident, now) or Drain(rung, pods)
 
 

@@ -6,7 +6,8 @@ import pytest
 from incident.plans import T0, fault, report
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.workflows.acts import Act
+from gpu_runbooks.activities.model.repair import RepeatPolicy
+from gpu_runbooks.workflows.acts import Act, Examined
 from gpu_runbooks.workflows.asking import (
     after_deadline,
     escalate,
@@ -17,6 +18,7 @@ from gpu_runbooks.workflows.asking import (
 )
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import AskOperator, next_step
+from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Runbook
 from gpu_runbooks.workflows.standing import Pending
 
@@ -37,6 +39,7 @@ def asking(ladder="reset", *, tried=(), rungs=None, **state) -> Incident:
         act = Act(rung=rung, attempt=1, proven=False, proof="", started=T0, ended=T0)
         subject.record(act)
     subject.question, subject.asked_since, subject.blocked = "why?", T0, True
+    subject.escalates = True
     subject.remind_at = T0 + minutes(240)
     return subject.model_copy(update=state)
 
@@ -107,7 +110,7 @@ def wants_approval(name):
         (asking(tried=[RESET], gone=True), REPLACE),
         (asking("drain"), "page"),
         (asking("block"), "page"),
-        (asking(asking=REBOOT), "page"),
+        (asking(escalates=False), "page"),
         (asking(tried=[RESET], rungs=wants_approval(REBOOT)), "page"),
         (asking(runbook=Runbook.RESET), "page"),
     ],
@@ -122,7 +125,7 @@ def wants_approval(name):
         "machine gone",
         "no repair in the ladder",
         "only a block",
-        "an approval is asked for",
+        "a question that nothing stronger answers",
         "the next one wants an approval",
         "a person's runbook",
     ],
@@ -130,6 +133,41 @@ def wants_approval(name):
 def test_escalation_by_silence_is_a_stronger_repair_and_no_approval(subject, follows):
     assert after_deadline(subject) == follows
     assert follows == "page" or stronger(subject) is follows
+
+
+def drained_in_vain(subject: Incident) -> None:
+    subject.examined, subject.drains = Examined(evidence="sha256:abc"), 1
+
+
+def capped(subject: Incident) -> None:
+    subject.done_before = {RESET: Done(times=99, where="earlier")}
+    repair = subject.plan.repair.model_copy(update={"repeats": RepeatPolicy()})
+    subject.plan = subject.plan.model_copy(update={"repair": repair})
+
+
+def opted_out(subject: Incident) -> None:
+    subject.opted_out = True
+
+
+def looped(subject: Incident) -> None:
+    subject.returned_before, subject.returns_undone = Done(times=9, where="earlier"), 9
+
+
+def refused(subject: Incident) -> None:
+    subject.question = "MIG is on: nothing can be said of its row remaps"
+
+
+@pytest.mark.parametrize(
+    ("happened", "follows"),
+    [(drained_in_vain, RESET), (capped, REBOOT), (opted_out, "page"), (looped, "page"), (refused, "page")],
+)
+def test_which_questions_of_the_ladder_silence_may_answer(happened, follows):
+    subject = asking(question=None, escalates=False, slot_held=True)
+    happened(subject)
+    step = next_step(subject, T0 + minutes(60))
+    assert isinstance(step, AskOperator)
+    subject.question, subject.escalates = step.question, step.escalates
+    assert after_deadline(subject) == follows
 
 
 @pytest.mark.parametrize("then", ["page", "abort"])
