@@ -28,7 +28,7 @@ from gpu_runbooks.activities.model.node import (
     UnblockResult,
 )
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.activities.names import BLOCK_ANNOTATION
+from gpu_runbooks.activities.names import BLOCK_ANNOTATION, REPLACES_ANNOTATION
 from gpu_runbooks.workflows.failures import cause_type, in_words, said
 from gpu_runbooks.workflows.guard import Gone, Rebooted, Registered, Released, inspect
 from gpu_runbooks.workflows.holding_slot import return_slot
@@ -214,7 +214,13 @@ async def what_stands(incident: Incident) -> str:
     """Whether the node of an incident that breaks off has our block, in words.
 
     It is looked at where the block was being written. That has ended by now: a cancellation waits for it.
+    Nothing waits for the claim of a successor, which writes a block too, on a node that has no name yet.
     """
+    if incident.gone and incident.terminated is not None:
+        return (
+            "is gone, and the node that replaces it may carry our block or not: it is the one whose "
+            f"annotation {REPLACES_ANNOTATION} is {incident.workflow_id}"
+        )
     if incident.phase in {Phase.BLOCKING, Phase.RETURNING}:
         try:
             seen = await _look(incident, "breaking off: does our block stand?", **BREAKING_OFF)
