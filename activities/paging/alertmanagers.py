@@ -26,11 +26,12 @@ def addresses(setting: str) -> tuple[str, ...]:
     for part in filter(None, (each.strip() for each in setting.split(","))):
         try:
             address = urlsplit(part)
-            is_address = address.scheme in {"http", "https"} and bool(address.hostname)
+            host = (address.hostname or "").encode("idna")  # a label of it that is empty or too long raises
+            is_address = address.scheme in {"http", "https"} and bool(host.strip(b"."))
             _ = address.port  # reading it checks it
         except ValueError:
             is_address = False
-        if not is_address or address.query or address.fragment:
+        if not is_address or address.query or address.fragment or len(part.split()) > 1:
             raise ValueError(
                 f"GPU_RUNBOOKS_ALERTMANAGER: {_without_password(part)!r} is no address; write such as "
                 "http://alertmanager-operated.monitoring:9093, several replicas with commas in between"
@@ -80,7 +81,7 @@ class Alertmanagers:
                 said = (await answer.content.read(LONGEST_ANSWER)).decode(errors="replace")
         except TimeoutError:
             return f"{shown}: no answer in {TIMEOUT:g} s"
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             return f"{shown}: {type(error).__name__}"
         return f"{shown}: {answer.status} {said.strip()}"
 

@@ -18,18 +18,19 @@ async def page(kubernetes: Kubernetes, alertmanagers: Alertmanagers, request: Pa
 
     Raises nothing that has to do with either: what went wrong is in the answer. One Alertmanager that took it
     is enough, since replicas tell each other what they sent, but one that did not is told of all the same.
+    The Event goes first: it is there whatever an Alertmanager does.
     """
     now, reached, problems = datetime.now(UTC), [], []
-    if alertmanagers.known:
-        took, refused = await alertmanagers.tell(alert(request, now))
-        problems += refused
-        reached += ["alertmanager"] if took else []
     if request.node and not request.over:
         try:
             await _write(kubernetes, request, now)
             reached.append("event")
         except KubernetesError as error:
             problems.append(f"Event on node {request.node}: {explained(error)}")
+    if alertmanagers.known:
+        took, refused = await alertmanagers.tell(alert(request, now))
+        problems += refused
+        reached += ["alertmanager"] if took else []
     return Paged(reached=tuple(reached), problem="; ".join(problems)[:LONGEST_PROBLEM])
 
 

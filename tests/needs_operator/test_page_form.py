@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 
+import aiohttp
 import pytest
 from incident.plans import T0
 
@@ -81,7 +82,23 @@ def test_addresses_of_the_setting(setting, found):
 
 @pytest.mark.parametrize(
     "setting",
-    ["am:9093", "ftp://am", "http://", "http://am:port", "http://am?x=1", "http://a, http:b", "http://am#x"],
+    [
+        *(
+            "am:9093",
+            "ftp://am",
+            "http://",
+            "http://am:port",
+            "http://am?x=1",
+            "http://a, http:b",
+            "http://am#x",
+        ),
+        *(
+            "http://alertmanager..monitoring:9093",
+            "http://.:9093",
+            f"http://{'x' * 64}:9093",
+            "http://a m:9093",
+        ),
+    ],
 )
 def test_what_is_no_address_is_refused_in_words(setting):
     with pytest.raises(ValueError, match=r"GPU_RUNBOOKS_ALERTMANAGER: .* write such as http://"):
@@ -92,6 +109,14 @@ def test_password_of_an_address_is_not_repeated():
     with pytest.raises(ValueError, match="no address") as refused:
         addresses("http://ana:secret@am:port")
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["http://alertmanager..monitoring:9093", "http://a b:9093"])
+async def test_an_address_that_no_client_takes_is_a_problem_and_no_error(address):
+    async with aiohttp.ClientSession() as session:
+        took, problems = await Alertmanagers((address,), session).tell({})
+    assert took == 0
+    assert problems[0].startswith(address)
 
 
 async def test_without_an_address_nobody_is_told():

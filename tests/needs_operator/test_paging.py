@@ -72,7 +72,7 @@ async def test_alert_is_raised_once_kept_up_without_a_second_notification_and_ta
         async with Alertmanagers.connect(f"{away},{alertmanager.url}") as alertmanagers:
             first = call(name)
             told = await page(kubernetes, alertmanagers, first)
-            assert told.reached == ("alertmanager", "event")
+            assert told.reached == ("event", "alertmanager")
             assert away in told.problem
             firing = await asyncio.wait_for(received.get(), 30)
             later = first.model_copy(update={"until": first.until + timedelta(hours=1)})
