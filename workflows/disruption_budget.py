@@ -28,8 +28,9 @@ with workflow.unsafe.imports_passed_through():
     )
     from gpu_runbooks.activities.names import budget_id
     from gpu_runbooks.workflows.budget_details import details
-    from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume, refuse_more
+    from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, refuse_more
     from gpu_runbooks.workflows.failures import in_words
+    from gpu_runbooks.workflows.operator import Signed, read
     from gpu_runbooks.workflows.options import MANY_ANSWERS, POOL, TEMPORAL
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.slots import Holder, Slots, as_request, read_request
@@ -124,7 +125,7 @@ class DisruptionBudget:
 
     @workflow.update(description="Begin no disruption in this pool for a time; who has a slot stops")
     def halt(self, raw: Any = None) -> str:
-        order = read_halt(raw)
+        order = read(HaltOrder, raw)
         halt = order.halt(workflow.now())
         self._slots.halts = [*self._slots.halts, halt]
         self._slots.note(workflow.now(), f"halt by {order.operator}: {order.reason}")
@@ -136,7 +137,7 @@ class DisruptionBudget:
 
     @workflow.update(description="End all halts of this pool")
     def resume(self, raw: Any = None) -> str:
-        word = read_resume(raw)
+        word = read(Signed, raw)
         self._slots.halts = []
         self._slots.note(workflow.now(), f"halt ended by {word.operator}: {word.reason}")
         self._news = True
@@ -146,7 +147,7 @@ class DisruptionBudget:
 
     @workflow.update(description="Another limit than the policy's, for a time")
     def set_limit(self, raw: Any = None) -> str:
-        order = read_limit(raw)
+        order = read(LimitOrder, raw)
         limit = self._slots.override = order.limit(workflow.now())
         most = order.max_unavailable or f"{order.percent} %"
         self._slots.note(workflow.now(), f"limit {most} by {order.operator}: {order.reason}")
@@ -157,12 +158,12 @@ class DisruptionBudget:
 
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
-        read_halt(raw)
+        read(HaltOrder, raw)
         refuse_more(self._slots.halts)
 
     @resume.validator
     def _validate_resume(self, raw: Any = None) -> None:
-        read_resume(raw)
+        read(Signed, raw)
         if not self._slots.halts:
             stopped = self._slots.stopped(workflow.now())
             why = f"; it is {stopped}, see the guard of the fleet" if stopped else ""
@@ -170,7 +171,7 @@ class DisruptionBudget:
 
     @set_limit.validator
     def _validate_set_limit(self, raw: Any = None) -> None:
-        read_limit(raw)
+        read(LimitOrder, raw)
 
     @workflow.query(description="Holders, waiters, the limit, and why nobody gets a slot")
     def state(self) -> Slots:

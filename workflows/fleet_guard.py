@@ -21,15 +21,10 @@ with workflow.unsafe.imports_passed_through():
         PoolUnhealthy,
     )
     from gpu_runbooks.activities.names import budget_id, fleet_id
-    from gpu_runbooks.workflows.budget_orders import (
-        StormOrder,
-        read_halt,
-        read_resume,
-        read_storm_end,
-        refuse_more,
-    )
+    from gpu_runbooks.workflows.budget_orders import HaltOrder, StormOrder, refuse_more
     from gpu_runbooks.workflows.failures import in_words
     from gpu_runbooks.workflows.fleet_details import details
+    from gpu_runbooks.workflows.operator import Signed, read
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.storm import Storm
@@ -113,7 +108,7 @@ class FleetGuard:
 
     @workflow.update(description="Halt everywhere: nothing new is disrupted until it ends")
     def halt(self, raw: Any = None) -> str:
-        halt = read_halt(raw).halt(workflow.now())
+        halt = read(HaltOrder, raw).halt(workflow.now())
         self._fleet.halt(halt)
         self._note(f"halt everywhere by {halt.operator} until {halt.until:%Y-%m-%d %H:%M} UTC: {halt.reason}")
         told = len(self._fleet.budgets)
@@ -121,7 +116,7 @@ class FleetGuard:
 
     @workflow.update(description="End all halts everywhere before their time; storms brake on")
     def resume(self, raw: Any = None) -> str:
-        word = read_resume(raw)
+        word = read(Signed, raw)
         ended = len(self._fleet.halts)
         self._fleet.resume()
         self._note(f"{ended} halts ended by {word.operator}: {word.reason}")
@@ -131,7 +126,7 @@ class FleetGuard:
 
     @workflow.update(description="End a storm at once: a person knows better")
     def end_storm(self, raw: Any = None) -> str:
-        order = read_storm_end(raw)
+        order = read(StormOrder, raw)
         storm = self._storm_of(order)
         how = f"ended by {order.operator}: {order.reason}"
         self._fleet.end_storm(storm, how, workflow.now())
@@ -140,12 +135,12 @@ class FleetGuard:
 
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
-        read_halt(raw)
+        read(HaltOrder, raw)
         refuse_more(self._fleet.halts)
 
     @resume.validator
     def _validate_resume(self, raw: Any = None) -> None:
-        read_resume(raw)
+        read(Signed, raw)
         if not self._fleet.halts:
             raise ApplicationError(
                 "no halt everywhere stands; a halt of one pool is resumed at its budget, a storm is ended by "
@@ -155,7 +150,7 @@ class FleetGuard:
 
     @end_storm.validator
     def _validate_end_storm(self, raw: Any = None) -> None:
-        self._storm_of(read_storm_end(raw))
+        self._storm_of(read(StormOrder, raw))
 
     @workflow.query(description="Storms, halts, and the faults of the last minutes")
     def state(self) -> Fleet:

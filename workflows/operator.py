@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -15,13 +15,21 @@ from gpu_runbooks.workflows.severity import REPAIRS
 USUAL_PAUSE, SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(hours=24), timedelta(minutes=1), timedelta(days=7)
 
 
-class Word(BaseModel):
+class Signed(BaseModel):
     """A decision, with who made it and why. Written by a person: an unknown field is a slip."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True, populate_by_name=False)
 
+    example: ClassVar[str] = ""
+    """What a right one has beside operator and reason."""
+
     operator: str = Field(min_length=1, max_length=100)
     reason: str = Field(min_length=1, max_length=500)
+
+
+class Word(Signed):
+    """A decision about an incident."""
+
     step: str | None = Field(default=None, min_length=1, max_length=100)
     """Token of the step that the person saw, such as `reboot/2`: for another one the word does not count."""
     incident: str | None = Field(default=None, min_length=1, max_length=100)
@@ -37,11 +45,15 @@ def _repair(value: Any) -> Any:
 class Escalation(Word):
     """A decision for a certain repair."""
 
+    example = ', "rung": "replace"'
+
     rung: Annotated[RungName, BeforeValidator(_repair)]
 
 
 class RungWord(Word):
     """A decision about a rung: the one that the incident asks about, or one to be left out."""
+
+    example = ', "rung": "reboot"'
 
     rung: RungName
 
@@ -49,11 +61,15 @@ class RungWord(Word):
 class Abort(Word):
     """The end of the incident, and what becomes of its block."""
 
+    example = ', "block": "keep"'
+
     block: Literal["keep", "remove"] = "keep"
 
 
 class Pause(Word):
     """A time in which nothing is done."""
+
+    example = ', "for": "2h"'
 
     lasts: Duration = Field(default=USUAL_PAUSE, alias="for", ge=SHORTEST_PAUSE, le=LONGEST_PAUSE)
     """Such as `2h`."""
@@ -62,21 +78,14 @@ class Pause(Word):
 class DrainOrder(Word):
     """A decision for pods that keep a drain from ending."""
 
+    example = ', "method": "evict", "pods": ["namespace/name"]'
+
     method: OverrideMethod
     pods: tuple[str, ...] = Field(min_length=1, max_length=100)
     """Each as `namespace/name` or as UID; `all` for every pod that is shown as a blocker."""
 
 
-Said = TypeVar("Said", bound=Word)
-
-EXAMPLES: dict[type[Word], str] = {
-    Escalation: ', "rung": "replace"',
-    RungWord: ', "rung": "reboot"',
-    Abort: ', "block": "keep"',
-    Pause: ', "for": "2h"',
-    DrainOrder: ', "method": "evict", "pods": ["namespace/name"]',
-}
-"""What a word has beside operator and reason."""
+Said = TypeVar("Said", bound=Signed)
 
 
 def read(kind: type[Said], raw: Any) -> Said:
@@ -84,7 +93,7 @@ def read(kind: type[Said], raw: Any) -> Said:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        example = f'{{"operator": "who", "reason": "why"{EXAMPLES.get(kind, "")}}}'
+        example = f'{{"operator": "who", "reason": "why"{kind.example}}}'
         raise refusal(
             BAD_INPUT, f"bad argument: {wrong_fields(error, kind)}; give --input '{example}'"
         ) from None

@@ -8,7 +8,8 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy, StormRule
 from gpu_runbooks.workflows.budget_details import details
-from gpu_runbooks.workflows.budget_orders import read_halt, read_limit, read_resume, refuse_more
+from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, StormOrder, refuse_more
+from gpu_runbooks.workflows.operator import Signed, read
 from gpu_runbooks.workflows.storms import Fleet
 
 MINUTE = timedelta(minutes=1)
@@ -123,7 +124,7 @@ def test_a_budget_tells_the_guard_that_it_is_there_and_again_while_it_is_in_use(
 
 def test_a_limit_by_a_person_counts_for_its_time():
     slots = waiting(*(ask(name, max_unavailable=1) for name in "abcd"))
-    slots.override = read_limit({**WHO, "percent": 3, "for": "1h"}).limit(T0)
+    slots.override = read(LimitOrder, {**WHO, "percent": 3, "for": "1h"}).limit(T0)
     assert round_of(slots, pool(100)) == ["a", "b", "c"]
     assert "Limit 3 %" in details(slots, T0)
     assert "by ana: network work" in details(slots, T0)
@@ -145,29 +146,34 @@ def test_the_details_say_who_holds_who_waits_and_why():
 
 
 @pytest.mark.parametrize(
-    ("read", "raw", "wrong"),
+    ("kind", "raw", "wrong"),
     [
-        (read_halt, None, "valid dictionary"),
-        (read_halt, {}, "field 'operator'"),
-        (read_halt, {**WHO}, "field 'for': field required"),
-        (read_halt, {**WHO, "for": "2 hours"}, "write a duration with units"),
-        (read_halt, {**WHO, "for": "31d"}, "from 1m to 30d"),
-        (read_halt, {**WHO, "for": "0s"}, "from 1m to 30d"),
-        (read_halt, {**WHO, "for": 7200}, "write a duration with units"),
-        (read_halt, {**WHO, "for": "2h", "untill": "x"}, "'untill': is not known"),
-        (read_halt, {"operator": " ", "reason": "x", "for": "2h"}, "field 'operator': must not be empty"),
-        (read_resume, {"operator": "ana"}, "field 'reason'"),
-        (read_limit, {**WHO, "for": "2h"}, "exactly one of max_unavailable and percent"),
-        (read_limit, {**WHO, "for": "2h", "max_unavailable": 1, "percent": 5}, "exactly one of"),
-        (read_limit, {**WHO, "for": "2h", "max_unavailable": 0}, "greater than or equal to 1"),
-        (read_limit, {**WHO, "for": "2h", "percent": 101}, "less than or equal to 100"),
-        (read_limit, {**WHO, "for": "2h", "max_unavailable": "2"}, "valid integer"),
-        (read_limit, {**WHO, "for": "2h", "percent": True}, "valid integer"),
+        (HaltOrder, None, "valid dictionary"),
+        (HaltOrder, {}, "field 'operator'"),
+        (HaltOrder, {**WHO}, "field 'for': field required"),
+        (HaltOrder, {**WHO, "for": "2 hours"}, "write a duration with units"),
+        (HaltOrder, {**WHO, "for": "31d"}, "from 1m to 30d"),
+        (HaltOrder, {**WHO, "for": "0s"}, "from 1m to 30d"),
+        (HaltOrder, {**WHO, "for": 7200}, "write a duration with units"),
+        (HaltOrder, {**WHO, "for": "2h", "untill": "x"}, "'untill': is not known"),
+        (HaltOrder, {"operator": " ", "reason": "x", "for": "2h"}, "field 'operator': must not be empty"),
+        (Signed, {"operator": "ana"}, "field 'reason'"),
+        (Signed, {**WHO, "step": "reboot/2"}, "'step': is not known; there are operator, reason"),
+        (HaltOrder, {**WHO, "for": "2h", "incident": "r1"}, "'incident': is not known"),
+        (LimitOrder, {**WHO, "for": "2h", "percent": 5, "step": "x"}, "'step': is not known"),
+        (StormOrder, {**WHO, "storm": "s", "incident": "r1"}, "'incident': is not known"),
+        (StormOrder, WHO, '"storm": "id, see the query state"'),
+        (LimitOrder, {**WHO, "for": "2h"}, "exactly one of max_unavailable and percent"),
+        (LimitOrder, {**WHO, "for": "2h", "max_unavailable": 1, "percent": 5}, "exactly one of"),
+        (LimitOrder, {**WHO, "for": "2h", "max_unavailable": 0}, "greater than or equal to 1"),
+        (LimitOrder, {**WHO, "for": "2h", "percent": 101}, "less than or equal to 100"),
+        (LimitOrder, {**WHO, "for": "2h", "max_unavailable": "2"}, "valid integer"),
+        (LimitOrder, {**WHO, "for": "2h", "percent": True}, "valid integer"),
     ],
 )
-def test_an_order_with_a_slip_is_refused_with_words(read, raw, wrong):
+def test_an_order_with_a_slip_is_refused_with_words(kind, raw, wrong):
     with pytest.raises(ApplicationError, match="bad argument") as refused:
-        read(raw)
+        read(kind, raw)
     assert wrong in refused.value.message
     assert refused.value.type == "BadInput"
 

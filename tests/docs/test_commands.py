@@ -12,7 +12,7 @@ from gpu_runbooks.workers.command_line import main
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workflows.opening import LADDERS, read_cluster, read_start
 from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, StormOrder
-from gpu_runbooks.workflows.operator import Abort, DrainOrder, Escalation, Pause, RungWord, Word
+from gpu_runbooks.workflows.operator import Abort, DrainOrder, Escalation, Pause, RungWord, Signed, Word
 from gpu_runbooks.workflows.people import PeopleMessages
 from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
@@ -34,8 +34,8 @@ WORDS = {
         "pause": Pause,
         "override_drain": DrainOrder,
     },
-    "budget": {"halt": HaltOrder, "resume": Word, "set_limit": LimitOrder},
-    "fleet": {"halt": HaltOrder, "resume": Word, "end_storm": StormOrder},
+    "budget": {"halt": HaltOrder, "resume": Signed, "set_limit": LimitOrder},
+    "fleet": {"halt": HaltOrder, "resume": Signed, "end_storm": StormOrder},
 }
 """What a person may say, by the kind of workflow."""
 
