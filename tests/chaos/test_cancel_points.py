@@ -14,6 +14,7 @@ from incident.plans import fault, identity, report
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import CancelledError
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.model.slot import PoolBudget
@@ -67,19 +68,23 @@ async def cancelled(handle: WorkflowHandle) -> Status:
     return await handle.query("status", result_type=Status)
 
 
+LAST_SEEN = "had our block when last seen, and keeps it"
+
+
 @pytest.mark.parametrize(
-    ("point", "ladder", "held", "has_block", "never_after"),
+    ("point", "ladder", "held", "has_block", "said", "never_after"),
     [
         # The write that is under way when the cancellation comes is not made, or it is whole.
-        ("block", "reset", "block", False, ["drain", "reset"]),
-        ("drain", "reset", "drain", True, ["reset", "unblock"]),
-        ("just before the reboot", "reboot", "inspect", True, ["reboot", "unblock"]),
-        ("after the call of the reboot", "reboot", "await_reboot", True, ["replace", "unblock"]),
-        ("validation", "reset", "test_pod", True, ["unblock"]),
-        ("unblocking", "reset", "unblock", True, []),
+        ("block", "reset", "block", False, "has no block of ours", ["drain", "reset"]),
+        ("drain", "reset", "drain", True, LAST_SEEN, ["reset", "unblock"]),
+        ("just before the reboot", "reboot", "inspect", True, LAST_SEEN, ["reboot", "unblock"]),
+        ("after the call of the reboot", "reboot", "await_reboot", True, LAST_SEEN, ["replace", "unblock"]),
+        ("validation", "reset", "test_pod", True, LAST_SEEN, ["unblock"]),
+        ("unblocking", "reset", "unblock", True, "has our block, and keeps it", []),
+        ("claiming the successor", "replace", "claim", False, "may carry our block or not", ["unblock"]),
     ],
 )
-async def test_a_cancellation_at_each_point(server, point, ladder, held, has_block, never_after):
+async def test_a_cancellation_at_each_point(server, point, ladder, held, has_block, said, never_after):
     name = f"cancel-{held}".replace("_", "-")
     node = World(node=identity(name, provider_id=identity().provider_id), pause={held: asyncio.Event()})
     async with running_workers(server, node):
@@ -91,7 +96,7 @@ async def test_a_cancellation_at_each_point(server, point, ladder, held, has_blo
     assert (seen.phase, seen.outcome, seen.slot_held) == ("closed", "cancelled", False), point
     assert node.node_has_block() == has_block
     assert name in seen.reason  # the record names the node, and says what is on it
-    assert "block" in seen.reason
+    assert said in seen.reason
     assert not set(never_after) & set(node.calls)
 
 
@@ -114,6 +119,39 @@ async def test_a_cancellation_before_the_slot_withdraws_the_request(server):
         node.pause["drain"].set()
         await first.result()
     assert node.calls.count("block") == 1
+
+
+async def test_a_cancellation_that_meets_the_grant_of_the_slot(server):
+    """Both are there when the workflow is told: the slot goes back, and nothing is done with it."""
+    node = World(node=identity("granted", provider_id=identity().provider_id))
+
+    def workflows() -> Worker:
+        return Worker(server, task_queue=REMEDIATION_QUEUE, workflows=WORKFLOWS, max_cached_workflows=0)
+
+    async with AsyncExitStack() as activities:
+        await _activities(server, node, activities, without=CLUSTER_QUEUE)  # nobody looks at the pool
+        async with workflows():
+            handle = await start(server, "granted", "reset", pool="granted")
+            async with asyncio.timeout(60):
+                while not await _asked(server, "granted"):
+                    await asyncio.sleep(0.05)
+        request = {"incident": handle.id, "run_id": handle.first_execution_run_id, "node": "granted"}
+        await handle.signal("slot_granted", request)
+        await handle.cancel()
+        async with workflows(), Worker(server, task_queue=CLUSTER_QUEUE, activities=node.cluster()):
+            seen = await cancelled(handle)
+            await free_of(server, "granted", handle.id)
+    assert (seen.phase, seen.outcome, seen.blocked, seen.slot_held) == ("closed", "cancelled", False, False)
+    assert "has no block of ours" in seen.reason
+    assert node.acts == []
+
+
+async def _asked(client: Client, pool: str) -> bool:
+    """Whether the budget, which may not have begun, knows of a request."""
+    try:
+        return bool(await holders_and_waiters(client, pool))
+    except RPCError:
+        return False
 
 
 async def test_a_cancellation_that_meets_the_end_of_the_unblocking_in_one_workflow_task(server):
@@ -141,7 +179,7 @@ async def test_a_cancellation_that_meets_the_end_of_the_unblocking_in_one_workfl
     assert "keeps" not in seen.reason
 
 
-async def _activities(client: Client, world: World, stack: AsyncExitStack) -> None:
+async def _activities(client: Client, world: World, stack: AsyncExitStack, without: str = "") -> None:
     temporal = Temporal(client)
     for queue, functions in (
         (CLUSTER_QUEUE, world.cluster()),
@@ -158,7 +196,8 @@ async def _activities(client: Client, world: World, stack: AsyncExitStack) -> No
             ],
         ),
     ):
-        await stack.enter_async_context(Worker(client, task_queue=queue, activities=functions, **PROMPT))
+        if queue != without:
+            await stack.enter_async_context(Worker(client, task_queue=queue, activities=functions, **PROMPT))
 
 
 async def _completed_last(handle: WorkflowHandle) -> None:
