@@ -48,6 +48,11 @@ def next_turn(incident: Incident, now: datetime) -> Turn:
     return min(turns, key=lambda each: each.at)
 
 
+def what_is_asked(incident: Incident, question: str) -> str:
+    """What tells one question from another. What had no answer is the same one until something is done."""
+    return "" if incident.unanswered else question
+
+
 def is_overdue(incident: Incident, now: datetime) -> bool:
     """Whether nobody answered in time, and nothing followed from it yet."""
     since = incident.asked_since

@@ -2,7 +2,14 @@
 
 from temporalio import workflow
 
-from gpu_runbooks.workflows.asking import after_deadline, escalate, is_overdue, next_turn, pages_now
+from gpu_runbooks.workflows.asking import (
+    after_deadline,
+    escalate,
+    is_overdue,
+    next_turn,
+    pages_now,
+    what_is_asked,
+)
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import AskOperator
@@ -19,6 +26,7 @@ async def ask_operator(incident: Incident, step: AskOperator) -> None:
     now = workflow.now()
     if incident.asked_since is None:
         incident.asked_since, incident.overdue = now, False
+        incident.asked = what_is_asked(incident, step.question)
         incident.remind_at = now + incident.plan.operator_reminder
     enter(incident, Phase.NEEDS_OPERATOR)
     if is_overdue(incident, now) and await _give_up_waiting(incident):

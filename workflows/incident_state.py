@@ -108,6 +108,8 @@ class IncidentState(BaseModel):
     """By the last look, the node's owners want nothing done to it."""
     asked_since: datetime | None = None
     """Since when the question stands."""
+    asked: str = ""
+    """The question of which that is; empty for what asks itself again, in whatever words."""
     overdue: bool = False
     """Nobody answered in time, and what policy says of that was done."""
     left_unanswered: bool = False

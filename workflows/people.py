@@ -111,9 +111,7 @@ class PeopleMessages:
             incident.skipped = [*incident.skipped, word.rung]
             return f"node {incident.target.name}: {word.rung} is left out, the next rung follows"
         incident = self._hear(word, f"{word.rung} rejected")
-        since = incident.asked_since
         incident.ask_nothing()
-        incident.asked_since = since  # it goes on waiting for a person, and says now for what
         incident.question = (
             f"{word.operator} rejected {word.rung} ({word.reason}), without which nothing can follow: "
             "answer retry to be asked again, or abort"

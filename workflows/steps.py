@@ -11,6 +11,7 @@ from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN, NODE_
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import ladder
+from gpu_runbooks.workflows.asking import what_is_asked
 from gpu_runbooks.workflows.asking_operator import ask_operator
 from gpu_runbooks.workflows.blocking import (
     block,
@@ -72,6 +73,8 @@ async def take(incident: Incident, step: ladder.Step) -> None:
     if not isinstance(step, KEEPS_PLACE):
         await withdraw(incident)
     await _withdraw_call(incident, step)
+    if ladder.next_step(incident, workflow.now()) != step:
+        return  # a word came while the budget and the callers were told
     try:
         await STEPS[type(step)](incident, step)
     except ActivityError as error:
@@ -84,8 +87,9 @@ async def take(incident: Incident, step: ladder.Step) -> None:
 
 
 async def _withdraw_call(incident: Incident, step: ladder.Step) -> None:
-    """Take back the alert of a question that is answered, withdrawn, or waits while a person paused it."""
-    if isinstance(step, WAITS):
+    """Take back the alert of a question that is answered, withdrawn, or not the next one to be asked."""
+    other = isinstance(step, ladder.AskOperator) and incident.asked != what_is_asked(incident, step.question)
+    if isinstance(step, WAITS) or other:
         incident.asked_since = None
     if incident.asked_since is None:
         await take_back(incident)

@@ -15,6 +15,7 @@ from gpu_runbooks.workflows.asking import (
     next_turn,
     pages_now,
     stronger,
+    what_is_asked,
 )
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import AskOperator, next_step
@@ -195,3 +196,10 @@ def test_question_that_asks_itself_again_keeps_its_clock_until_something_is_done
     assert subject.asked_since == T0
     subject.record(Act(rung=RESET, attempt=1, proven=False, proof="", started=T0, ended=T0))
     assert subject.asked_since is None
+
+
+def test_what_had_no_answer_is_one_question_and_what_follows_is_another():
+    subject = asking(unanswered=True)
+    assert what_is_asked(subject, "a: no answer") == what_is_asked(subject, "b: no answer at 12:00")
+    subject.ask_nothing()
+    assert what_is_asked(subject, "approve it") != what_is_asked(asking(unanswered=True), "a: no answer")

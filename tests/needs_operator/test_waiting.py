@@ -5,13 +5,16 @@ from datetime import timedelta
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
-from incident.plans import fault, report
+from incident.plans import fault, report, rungs
 from incident.test_node_remediation import a_person_is_asked, client_time, slots, start, status
+from incident.test_repairs import policy
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
+from gpu_runbooks.activities.model.drain import EvidenceReference
 from gpu_runbooks.activities.model.node import BlockMarker
+from gpu_runbooks.activities.model.node_task import Examination
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE
 from gpu_runbooks.workflows.audit import Result
@@ -126,6 +129,32 @@ async def test_new_question_begins_a_new_deadline(skipping):
         assert len({page.since for page in raised(world)}) == 2
 
 
+async def test_question_behind_one_that_had_no_answer_has_its_own_deadline(skipping):
+    """The evidence had no place at 0, 10 and 20 minutes; from 30 on it has, and the drain wants approval."""
+    kept = EvidenceReference(digest="sha256:abc", size=1, location="", problem="no answer")
+    world, begins = World(examinations=[Examination(evidence=kept)] * 3), await client_time(skipping.client)
+    opened = report(
+        "reset",
+        of=fault(at=begins),
+        operator_deadline=LATE,
+        after_deadline="abort",
+        repair=policy(without_evidence="stop"),
+    )
+    drain = [each.model_copy(update={"approval": each.name == "drain"}) for each in rungs("reset")]
+    treatment = opened.plan.treatment.model_copy(update={"rungs": tuple(drain)})
+    plan = opened.plan.model_copy(update={"treatment": treatment})
+    async with running_workers(skipping.client, world):
+        handle = await skipping.client.start_workflow(
+            "NodeRemediation",
+            {"report": opened.model_copy(update={"plan": plan}).model_dump(mode="json")},
+            id="node/test/n1",
+            task_queue=REMEDIATION_QUEUE,
+            result_type=Result,
+        )
+        assert "before drain" in (await handle.result()).reason
+        assert await client_time(skipping.client) - begins >= LATE + timedelta(minutes=25)
+
+
 async def test_nobody_is_called_for_what_is_over_within_minutes(skipping):
     """An API that is away is asked again by itself; only when that goes on, it is a person's."""
     world = World()
@@ -211,7 +240,7 @@ async def test_deadline_survives_a_run_that_continues_as_new(skipping):
     opened = report("replace", of=fault(at=now), operator_deadline=30 * HOUR)
     incident = Incident.open("test", "node/test/n1", "run", opened, now)
     incident.question, incident.blocked, incident.phase = "what now?", True, Phase.NEEDS_OPERATOR
-    incident.asked_since, incident.paged = now - 29 * HOUR, True
+    incident.asked, incident.asked_since, incident.paged = "what now?", now - 29 * HOUR, True
     incident.remind_at = incident.page_again = now + HOUR / 6
     world.marker = BlockMarker(
         incident="node/test/n1", run_id="run", reasons=("r",), since=now, was_unschedulable=False
