@@ -222,7 +222,7 @@ def advice(cluster: str, stands: Stood) -> str:
     node = stands.subject
     start = f"temporal workflow start --task-queue remediation --workflow-id node/{cluster}/{node}"
     who = f'{{"node": "{node}", "reason": "WHY", "operator": "YOU"}}'
-    match stands.kind:
+    match stands.kind if stands.on_node else None:
         case Kind.ORPHAN_BLOCK:
             return (
                 f"Test it and give it back: {start} --type ReturnNode --input '{who}'\n"
@@ -232,7 +232,8 @@ def advice(cluster: str, stands: Stood) -> str:
         case Kind.UNREADABLE:
             return f"Find out who wrote it: kubectl get node {node} -o yaml --show-managed-fields"
         case _:
-            return f"temporal workflow show --workflow-id sweep/{cluster} and docs/sweep.md say more"
+            sweeps = f"WorkflowType = 'FleetSweep' AND WorkflowId STARTS_WITH 'sweep/{cluster}'"
+            return f'The last sweep has more: temporal workflow list --query "{sweeps}", and docs/sweep.md'
 
 
 def fitting(result: SweepResult) -> SweepResult:

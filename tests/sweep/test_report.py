@@ -10,7 +10,9 @@ from gpu_runbooks.workflows.sweep_report import (
     MOST_CALLS,
     MOST_UNREAD,
     Did,
+    Stood,
     SweepResult,
+    advice,
     counts,
     finding,
     first,
@@ -22,6 +24,11 @@ from gpu_runbooks.workflows.sweep_report import (
 
 NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 INTERVAL = timedelta(minutes=10)
+
+
+LIST = (
+    "temporal workflow list --query \"WorkflowType = 'FleetSweep' AND WorkflowId STARTS_WITH 'sweep/test'\""
+)
 
 
 def orphan(name="n1", kind=Kind.ORPHAN_BLOCK, did=Did.REPORTED):
@@ -107,6 +114,24 @@ def test_a_fleet_of_findings_is_a_small_result_and_few_calls():
     assert called[-1] == ("further findings", False)
     assert result.counts == {"orphan-block: reported": 5000}
     assert f"And {result.unlisted} more" in table(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "on_node", "command"),
+    [
+        (
+            Kind.ORPHAN_BLOCK,
+            True,
+            "--workflow-id node/test/n1 --type ReturnNode",
+        ),
+        (Kind.UNREADABLE, True, "kubectl get node n1 "),
+        (Kind.UNKNOWN, True, LIST),
+        (Kind.NOT_RUNNING, False, LIST),
+        (Kind.ORPHAN_BLOCK, False, LIST),  # what stands for further findings is no node
+    ],
+)
+def test_the_advice_has_a_command_that_finds_something(kind, on_node, command):
+    assert command in advice("test", Stood(key="k", kind=kind, subject="n1", on_node=on_node, since=NOW))
 
 
 def test_the_table_says_what_was_found_and_what_was_not_read():
