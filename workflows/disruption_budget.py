@@ -33,12 +33,16 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.operator import Signed, read
     from gpu_runbooks.workflows.options import MANY_ANSWERS, POOL, TEMPORAL
     from gpu_runbooks.workflows.refusals import NOT_NOW
-    from gpu_runbooks.workflows.slots import Holder, Slots, as_request, read_request
+    from gpu_runbooks.workflows.slots import Holder, Slots, as_request, packed, read_request, unpacked
     from gpu_runbooks.workflows.waits import wait_for
 
 CHECK = timedelta(minutes=1)
 """How often holders and waiters are checked to be alive (a terminated incident returns no slot), and the
 cluster is looked at again while somebody waits (it changes without a message)."""
+
+LONGEST_CHECK = timedelta(minutes=10)
+"""While nothing happens the checks come to be rarer, a tenth of the quiet apart: an hour's wait becomes six
+minutes longer at most, and a day of it stays a few thousand events."""
 
 LOOK_AGAIN = timedelta(seconds=10)
 """After a look that had no answer."""
@@ -62,11 +66,11 @@ class DisruptionBudget:
     @workflow.init
     def __init__(self, raw: Any = None) -> None:
         try:
-            self._slots = Slots.model_validate(raw)
-        except ValidationError:
+            self._slots = unpacked(raw)
+        except ValueError:
             self._slots = Slots(cluster="", pool="")  # said in run, where an error can fail the workflow
         self._news = False
-        self._checked = workflow.now()
+        self._checked = self._last_news = workflow.now()
         self._telling = 0
 
     @workflow.run
@@ -83,6 +87,7 @@ class DisruptionBudget:
         if not self._slots.heard:
             await wait_for(lambda: self._slots.heard, GUARD_ANSWERS, "what the guard of the fleet says")
         while not any(task.done() for task in telling):
+            self._last_news = workflow.now() if self._news else self._last_news
             self._news = False
             self._slots.expire(workflow.now())
             if workflow.now() >= self._checked + CHECK:
@@ -90,7 +95,7 @@ class DisruptionBudget:
             answered = await self._serve()
             self._show()
             if self._may_continue_as_new():
-                workflow.continue_as_new(self._slots)
+                workflow.continue_as_new(packed(self._slots))
             await self._rest(answered)
         await asyncio.gather(*telling)  # one has failed: so does the budget, and says why
 
@@ -102,8 +107,9 @@ class DisruptionBudget:
             return
         if request.since is not None:  # a clock that is fast makes nobody the youngest for ever
             request = request.model_copy(update={"since": min(request.since, workflow.now())})
+        before = self._asked()
         self._slots.request(request)
-        self._news = True
+        self._news = self._news or self._asked() != before  # most only say again what is known
 
     @workflow.signal(description="An incident is done with its node, or withdraws its request")
     def return_slot(self, raw: Any = None, *_: Any) -> None:
@@ -116,12 +122,13 @@ class DisruptionBudget:
 
     @workflow.signal(description="The guard of the fleet stops the pool, paces it, or lets it go on")
     def brake(self, raw: Any = None, *_: Any) -> None:
+        before = (self._slots.brake, self._slots.heard)
         try:
             self._slots.hear(Brake.model_validate(raw))
         except ValidationError:
             workflow.logger.warning("ignoring a brake that is none: %s", str(raw)[:200])
             return
-        self._news = True
+        self._news = self._news or (self._slots.brake, self._slots.heard) != before
 
     @workflow.update(description="Begin no disruption in this pool for a time; who has a slot stops")
     def halt(self, raw: Any = None) -> str:
@@ -212,11 +219,11 @@ class DisruptionBudget:
         now = workflow.now()
         moments = [moment for moment in (self._slots.next_change(now),) if moment is not None]
         if self._slots.holders or self._slots.waiters:
-            moments.append(self._checked + CHECK)
+            moments.append(self._checked + min(max(CHECK, (now - self._last_news) / 10), LONGEST_CHECK))
         else:
             self._checked = now
         if not answered:
-            moments.append(now + LOOK_AGAIN)
+            moments.append(now + max(LOOK_AGAIN, (now - self._last_news) / 60))
         rest = max(min(moments) - now, timedelta(seconds=1)) if moments else None
         with contextlib.suppress(TimeoutError):
             await workflow.wait_condition(
@@ -226,6 +233,10 @@ class DisruptionBudget:
             )
         if not (self._slots.holders or self._slots.waiters):
             self._checked = workflow.now()
+
+    def _asked(self) -> tuple[Any, ...]:
+        """What a request may change, besides that a holder is to be told again."""
+        return len(self._slots.holders), tuple(self._slots.waiters), self._slots.rules
 
     def _may_continue_as_new(self) -> bool:
         """Long enough, and nothing is on its way: what a run sends in its last moment is lost."""

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy
-from gpu_runbooks.activities.model.packing import written_names
+from gpu_runbooks.activities.model.packing import pack, unpack, written_names
 from gpu_runbooks.activities.model.slot import ObservePool, PoolBudget, PoolRules, PoolSeen, SlotRequest
 from gpu_runbooks.workflows.pool_use import Missing, busy_nodes, count_missing, in_words, unhealthy_nodes
 from gpu_runbooks.workflows.slot_pace import Pace
@@ -23,6 +23,9 @@ LONGEST_ID = 1000
 REPLACED_WITHIN = timedelta(hours=1)
 """How long a node that went away counts as one that is to come again. A group that launches at all does so
 within minutes; after an hour the pool is smaller on purpose, or a person has been told by other means."""
+
+MOST_KEPT = 15 * 1024
+"""Bytes of the state for the next run, packed: some 300 holders and waiters."""
 
 MOST_ASKED = 12 * 1024
 """Bytes of the nodes in one question, packed: a payload holds 16 KiB."""
@@ -164,7 +167,7 @@ class Slots(BaseModel):
         if self.rules is None:
             return None
         names = [each.node for each in self.holders] + [each.node for each in self.missing]
-        names += [each.node for each in self._queue()]
+        names += [each.node for each in self.in_turn()]
         asked = _fitting([*dict.fromkeys(names)])
         self.missing = [each.model_copy(update={"looked_for": each.node in asked}) for each in self.missing]
         return ObservePool(pool=self.pool, selector=self.rules.selector, asked=asked)
@@ -172,7 +175,7 @@ class Slots(BaseModel):
     def grant(self, seen: PoolSeen, now: datetime) -> list[Holder]:
         """Give free slots to waiters, the most severe first, then the oldest. They are not confirmed yet."""
         self._take_in(seen, now)
-        granted, self.why = self._choose(seen, now, self._queue())
+        granted, self.why = self._choose(seen, now, self.in_turn())
         self._move(granted)
         return granted
 
@@ -278,12 +281,7 @@ class Slots(BaseModel):
         """Record a line for the auditor; the oldest are dropped, they stay in the history."""
         self.notes = [*self.notes, f"{_time(now)} {text}"][-KEPT_NOTES:]
 
-    def _budget(self) -> PoolBudget | None:
-        if self.override is not None:
-            return self.override.budget
-        return self.rules.budget if self.rules is not None else None
-
-    def _queue(self) -> list[SlotRequest]:
+    def in_turn(self) -> list[SlotRequest]:
         """Waiters in the order in which they are served. Those of an unknown age come last."""
         return sorted(
             self.waiters,
@@ -293,6 +291,11 @@ class Slots(BaseModel):
                 each.since.timestamp() if each.since else 0,
             ),
         )
+
+    def _budget(self) -> PoolBudget | None:
+        if self.override is not None:
+            return self.override.budget
+        return self.rules.budget if self.rules is not None else None
 
     def _take_in(self, seen: PoolSeen, now: datetime) -> None:
         self.expire(now)
@@ -367,6 +370,34 @@ class Slots(BaseModel):
 def as_request(one: SlotRequest) -> SlotRequest:
     """What an incident asked for, without what the budget keeps of it."""
     return SlotRequest(**one.model_dump(include=set(SlotRequest.model_fields)))
+
+
+def packed(slots: Slots) -> dict[str, str]:
+    """The state for the next run, as one payload: all holders, and of the waiters the first ones.
+
+    The others ask again within minutes, as all who wait do, and get their old place by their age.
+    """
+    waiters = slots.in_turn()
+    while True:
+        kept = slots.model_copy(update={"waiters": waiters})
+        packed = pack(kept.model_dump_json(exclude_defaults=True))
+        if len(packed) <= MOST_KEPT or not waiters:
+            return {"cluster": slots.cluster, "pool": slots.pool, "packed": packed}
+        waiters = waiters[: len(waiters) * MOST_KEPT // (len(packed) + MOST_KEPT // 50)]
+
+
+def unpacked(raw: Any) -> Slots:
+    """The state that a run begins with: of the run before, or none. Raises `ValueError`."""
+    start = _Start.model_validate(raw)
+    if not start.packed:
+        return Slots(cluster=start.cluster, pool=start.pool)
+    return Slots.model_validate_json(unpack(start.packed))
+
+
+class _Start(BaseModel):
+    cluster: str
+    pool: str
+    packed: str = ""
 
 
 def _fitting(names: list[str]) -> tuple[str, ...]:

@@ -41,7 +41,7 @@ async def test_a_hundred_requests_at_once_are_served_in_few_rounds(server):
     async with running_workers(server, fleet):
         handle = await server.start_workflow(
             "DisruptionBudget",
-            {"cluster": "test", "pool": "hundred", "complete": True},
+            {"cluster": "test", "pool": "hundred"},
             id=budget_id("test", "hundred"),
             task_queue="remediation",
         )

@@ -1,6 +1,9 @@
 """Who gets a slot, as tables: order, what counts as unavailable, percent, and what goes away."""
 
+import json
 from datetime import timedelta
+from hashlib import sha256
+from uuid import UUID
 
 import pytest
 from budget.slots import T0, ask, bad, nodes, pool, round_of, waiting
@@ -10,7 +13,7 @@ from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.slot import ObservePool
 from gpu_runbooks.activities.names import digest
 from gpu_runbooks.activities.nodes.pool import pool_seen
-from gpu_runbooks.workflows.slots import REPLACED_WITHIN, Slots, read_request
+from gpu_runbooks.workflows.slots import REPLACED_WITHIN, Slots, packed, read_request, unpacked
 
 
 def test_the_most_severe_comes_first_then_the_oldest_then_who_asked_first():
@@ -299,6 +302,31 @@ def test_however_many_wait_with_nodes_that_do_no_work_the_slots_are_given(waiter
     seen = pool_seen(Listing("1", items, 0), slots.look().asked)
     assert len(seen.model_dump_json()) < 16 * 1024
     assert len(slots.grant(seen, T0)) == max(0, 2 - foreign)
+
+
+def incidents(count: int, **budget):
+    """Requests with names and run ids as they are."""
+    for number in range(count):
+        name = f"ip-10-0-{number // 250}-{number % 250}.us-west-2.compute.internal"
+        yield ask(name, run=str(UUID(bytes=sha256(name.encode()).digest()[:16])), **budget)
+
+
+@pytest.mark.parametrize(("limit", "count", "waiters"), [(3, 80, 77), (3, 250, 247), (100, 500, 100)])
+def test_the_next_run_has_all_holders_and_the_first_waiters_in_one_payload(limit, count, waiters):
+    slots = waiting(*incidents(count, max_unavailable=limit))
+    round_of(slots, pool(2000))
+    again = unpacked(packed(slots))
+    assert len(json.dumps(packed(slots))) < 16 * 1024
+    assert again.holders == slots.holders
+    assert again.waiters == slots.waiters[: len(again.waiters)]
+    assert len(again.waiters) >= waiters
+    assert again.model_copy(update={"waiters": slots.waiters}) == slots
+
+
+@pytest.mark.parametrize("raw", [None, "x", {"cluster": 3}, {"cluster": "a", "pool": "b", "packed": "!"}])
+def test_a_start_with_a_slip_is_refused(raw):
+    with pytest.raises(ValueError):  # noqa: PT011
+        unpacked(raw)
 
 
 def test_state_survives_json():
