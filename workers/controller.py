@@ -6,7 +6,7 @@ from gpu_runbooks.activities.names import REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.sweep.temporal import TemporalSweep
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.settings import Settings
-from gpu_runbooks.workers.sweep_schedule import ensure_schedule
+from gpu_runbooks.workers.sweep_schedule import keep_schedule
 from gpu_runbooks.workers.temporal_connection import connect, run_worker
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 from gpu_runbooks.workflows.fleet_guard import FleetGuard
@@ -46,12 +46,12 @@ QUESTIONS_AT_ONCE = 20
 
 
 async def run(settings: Settings, stop: asyncio.Event) -> None:
-    """Register the search attributes and the sweep, then work on the queues `remediation` and `temporal`."""
+    """Register the search attributes, then work on the queues `remediation` and `temporal`."""
     client = await connect()
     await register(client)
-    await ensure_schedule(client, settings)
     temporal, sweep = Temporal(client), TemporalSweep(client)
     async with asyncio.TaskGroup() as workers:
+        workers.create_task(keep_schedule(client, settings, stop))
         workers.create_task(
             run_worker(
                 client,

@@ -26,9 +26,7 @@ NOW = datetime(2026, 3, 1, 8, tzinfo=UTC)
 INTERVAL = timedelta(minutes=10)
 
 
-LIST = (
-    "temporal workflow list --query \"WorkflowType = 'FleetSweep' AND WorkflowId STARTS_WITH 'sweep/test'\""
-)
+LIST = "temporal workflow list --query \"WorkflowType = 'FleetSweep' AND WorkflowId STARTS_WITH 'sweep/test'"
 
 
 def orphan(name="n1", kind=Kind.ORPHAN_BLOCK, did=Did.REPORTED):

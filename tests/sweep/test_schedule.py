@@ -1,11 +1,14 @@
 """The Schedule of the sweep on the real server: made once, brought up to date, and a person's pause kept."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
 from temporalio.client import ScheduleOverlapPolicy
+from temporalio.service import RPCError, RPCStatusCode
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, sweep_id
+from gpu_runbooks.workers import sweep_schedule
 from gpu_runbooks.workers.settings import Settings
 from gpu_runbooks.workers.sweep_schedule import CATCHUP, ensure_schedule
 
@@ -40,6 +43,44 @@ async def test_what_a_person_paused_stays_paused_with_their_note(in_temporal, sc
     await ensure_schedule(in_temporal.client, settings)
     state = (await schedule.describe()).schedule.state
     assert (state.paused, state.note) == (True, "ana: the API server is being moved")
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [RPCError("away", RPCStatusCode.UNAVAILABLE, b""), RuntimeError("cannot connect"), None],
+    ids=["Temporal is away", "it cannot be reached", "a person deletes it"],
+)
+async def test_it_is_made_once_temporal_is_there_and_again_when_it_is_gone(
+    in_temporal, schedule, broken, monkeypatch
+):
+    """Pauses are short, and the first call fails, or the Schedule is deleted: what follows is real."""
+    monkeypatch.setattr(sweep_schedule, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(sweep_schedule, "LOOK_SECONDS", 0.05)
+    client, failures = in_temporal.client, [broken] if broken else []
+    create = client.create_schedule
+
+    async def created(*given):
+        if failures:
+            raise failures.pop()
+        return await create(*given)
+
+    monkeypatch.setattr(client, "create_schedule", created)
+    stop = asyncio.Event()
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(sweep_schedule.keep_schedule(client, Settings(cluster=in_temporal.cluster), stop))
+        await _there(schedule)
+        if broken is None:
+            await schedule.delete()
+            await _there(schedule)
+        stop.set()
+
+
+async def _there(schedule):
+    while True:
+        try:
+            return await schedule.describe()
+        except RPCError:
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(
