@@ -14,6 +14,7 @@ from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.fleet import Brake, Halt
 from gpu_runbooks.activities.model.node import BlockMarker, NodeObservation
 from gpu_runbooks.activities.model.slot import PoolBudget, SlotRequest
+from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.workers.command_line import _parser
 from gpu_runbooks.workers.policy import commands
 from gpu_runbooks.workers.policy.explain import Question, answer
@@ -159,6 +160,28 @@ def test_whose_the_rule_is_does_not_hang_on_its_name():
         119: ("xid-79", "site", "block"),
     }
     assert (bool(said[79].why), said[119].why) == (True, "")
+
+
+OPTED_OUT = P5 | {OPT_OUT_LABEL: "true"}
+TELLS = SMALLEST + "faults: [{name: t, match: {source: xid, code: 119}, ladder: notify}]\n"
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "next_sentence"),
+    [
+        ({}, Verdict.LEFT_ALONE, "No incident would open; without the label it would be ladder reset."),
+        ({"policy": SMALLEST.replace("enforce", "observe")}, Verdict.LEFT_ALONE, "No incident would open"),
+        ({"incident": True}, Verdict.JOINS, "It would join the open incident"),
+        ({"policy": TELLS}, Verdict.BEGINS, "An incident would open"),
+    ],
+    ids=["reset", "observed", "an incident is open", "an owner is told"],
+)
+def test_that_the_owners_opted_out_is_said_first(changes, verdict, next_sentence):
+    changes = changes | ({"incident": OPEN} if changes.get("incident") else {})
+    said = explained(labels=OPTED_OUT, **changes)
+    assert said.verdict == verdict
+    assert said.now[0].startswith(f"The node's owners want nothing done to it, by its label {OPT_OUT_LABEL}.")
+    assert said.now[1].startswith(next_sentence)
 
 
 FAN = SMALLEST + (

@@ -10,12 +10,13 @@ from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 from gpu_runbooks.activities.model.plan import Plan, Rung, RungName, Treatment
 from gpu_runbooks.workers.policy.fault_notation import in_notation
 from gpu_runbooks.workers.policy.meaning import meaning
+from gpu_runbooks.workflows.ladder import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
 from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy.policy import Policy
 from gpu_runbooks.workflows.policy.schema import in_units
-from gpu_runbooks.workflows.severity import REPAIRS, severity
+from gpu_runbooks.workflows.severity import REPAIRS, notifies_owner, severity
 from gpu_runbooks.workflows.slots import Slots
 from gpu_runbooks.workflows.windows import next_permitted
 
@@ -163,10 +164,20 @@ def _not_bad(policy: Policy, fault: Fault) -> str:
 
 def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdict, list[str]]:
     treatment = made.treatment
+    only_tells = notifies_owner(treatment) and severity(treatment) == 0
+    owners = [f"{_sentence(OWNERS_WORD)}. {how_to_opt_in(made.identity.name)}."] if made.opted_out else []
     if seen.incident is not None:
-        return Verdict.JOINS, list(_joining(seen.incident, treatment))
+        return Verdict.JOINS, [*owners, *_joining(seen.incident, treatment)]
+    if owners and not only_tells:
+        unless = (
+            "No incident would open" if seen.asked_temporal else "Unless one is open, no incident would open"
+        )
+        return Verdict.LEFT_ALONE, [
+            *owners,
+            f"{unless}; without the label it would be ladder {treatment.ladder}.",
+        ]
     opens = "An incident would open" if seen.asked_temporal else "Unless one is open, an incident would open"
-    said = [f"{opens} for node {made.identity.name} of pool {made.pool}."]
+    said = [*owners, f"{opens} for node {made.identity.name} of pool {made.pool}."]
     if severity(treatment) == 0 and not treatment.rungs:
         return Verdict.LEFT_ALONE, [*said, f"Rule {treatment.rule} touches nothing: it ends as a record."]
     if not made.enforce:
@@ -184,6 +195,10 @@ def _answer(fault: Fault, made: Plan, seen: Seen, now: datetime) -> tuple[Verdic
         *_node(seen, treatment),
     ]
     return (Verdict.TOLERATED if waits else verdict), said
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def _joining(incident: OpenIncident, treatment: Treatment) -> Iterator[str]:
