@@ -202,7 +202,9 @@ def _puts_back(incident: Incident, step: Step) -> bool:
 
 
 def _needs_slot(incident: Incident, step: Step) -> bool:
-    """Whether a step needs permission. A block that was ours is put back without."""
+    """Whether a step needs permission. A block that was ours is put back without, and a successor claimed."""
+    if isinstance(step, Repair) and (incident.is_going or (incident.gone and incident.terminating)):
+        return False
     if isinstance(step, Block):
         free = incident.taken_out or incident.plan.budget.block_waiting
         return not free and incident.runbook is not Runbook.RETURN

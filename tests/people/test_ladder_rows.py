@@ -51,6 +51,16 @@ def test_a_pause_holds_all_but_the_end_and_what_is_put_back(subject, step):
     assert isinstance(next_step(subject, LATER), step)
 
 
+@pytest.mark.parametrize(
+    ("state", "step"),
+    [({"gone": True, "terminating": True}, Repair), ({"gone": True}, HoldSlot), ({}, HoldSlot)],
+    ids=["terminated by us", "gone by itself", "there"],
+)
+def test_a_halt_stops_no_claim_of_a_successor(state, step):
+    subject = acted("replace", *DRAINED, stopped="halted by ana", **state)
+    assert isinstance(next_step(subject, LATER), step)
+
+
 def test_a_pause_ends_by_itself():
     subject = acted("reset", *BLOCKED, paused=PAUSED)
     assert isinstance(next_step(subject, PAUSED.until), Examine)
