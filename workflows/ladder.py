@@ -287,9 +287,7 @@ def _ended(incident: Incident, now: datetime) -> Close | None:
     if incident.opted_out and not incident.begun and incident.runbook is Runbook.REMEDIATE:
         return Close(Outcome.LEFT_ALONE, f"{OWNERS_WORD}: nothing was done")
     if incident.returned and not (incident.watched_until and now < incident.watched_until):
-        replaced = incident.target.provider_id != incident.plan.identity.provider_id
-        back = incident.vouched or "validated and back in service"
-        return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, back)
+        return back_in_service(incident)
     if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
         left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
         return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
@@ -303,6 +301,13 @@ def _ended(incident: Incident, now: datetime) -> Close | None:
             Outcome.RESTARTED, f"the pods that held the GPU have ended{left}; the node was not touched"
         )
     return None
+
+
+def back_in_service(incident: Incident) -> Close:
+    """The end of an incident whose node is back."""
+    replaced = incident.target.provider_id != incident.plan.identity.provider_id
+    back = incident.vouched or "validated and back in service"
+    return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, back)
 
 
 def _told(incident: Incident) -> Close:

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows import refusals
     from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.incident_state import Paused, Requester, Spoken
+    from gpu_runbooks.workflows.ladder import back_in_service
     from gpu_runbooks.workflows.operator import (
         Abort,
         DrainOrder,
@@ -210,9 +211,10 @@ class PeopleMessages:
     @workflow.update(description="End the incident; the node keeps its block, unless block is remove")
     def abort(self, raw: Any = None) -> str:
         word = read(Abort, raw)
-        if self._open_incident().phase is Phase.PROBATION:
+        if self._open_incident().returned:  # not by the phase: a fault may have ended the probation just now
             incident = self._hear(word, "probation ended")
-            incident.watched_until = workflow.now()
+            back = back_in_service(incident)
+            incident.end(back.outcome, back.reason)
             return f"node {incident.target.name}: ends now; the node is in service and not blocked"
         incident = self._hear(word, "abort" if word.block == "keep" else "abort, the block removed")
         when = (

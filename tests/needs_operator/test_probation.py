@@ -1,5 +1,6 @@
 """The node is back in service and watched: what a fault in that time leads to, and how the watch ends."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -195,3 +196,20 @@ async def test_same_fault_after_a_replacement_asks_a_person(skipping):
         assert len(world.pages) == 1
         await handle.execute_update("abort", WORD)
         assert (await handle.result()).outcome is Outcome.ABORTED
+
+
+async def test_abort_right_behind_a_fault_of_the_probation_ends_the_incident(skipping):
+    world = World()
+    async with running_workers(skipping.client, world):
+        handle = await in_probation(skipping, world)
+        now = await client_time(skipping.client)
+        opened = report("reset", of=fault("95", at=now), probation=PROBATION)
+        _, aborted = await asyncio.gather(
+            handle.execute_update("report_fault", opened),  # refused where the abort came first
+            handle.execute_update("abort", WORD),
+            return_exceptions=True,
+        )
+        assert isinstance(aborted, str)
+        assert (await handle.result()).outcome in {Outcome.ABORTED, Outcome.RETURNED}
+    assert world.acts[: len(RESET)] == RESET
+    assert not {"drain", "reboot"} & {*world.acts[len(RESET) :]}
