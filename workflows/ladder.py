@@ -179,7 +179,8 @@ def next_step(incident: Incident, now: datetime) -> Step:
     if incident.looks_again and not isinstance(step, Close):
         return Look()
     if incident.paused is not None and now < incident.paused.until and not _puts_back(incident, step):
-        return StayPaused(incident.paused.until)
+        ends = [step.until] if isinstance(step, Watch) else []
+        return StayPaused(min([incident.paused.until, *ends]))
     if incident.opted_out and not incident.gone and isinstance(step, WITH_SLOT):
         return AskOperator(OPTED_OUT)
     if _needs_slot(incident, step) and not (incident.slot_held and not incident.stopped):

@@ -128,7 +128,12 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
 async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
     """Wait for the person who paused it, or for the end of their pause."""
     enter(incident, Phase.PAUSED)
-    await stand_by(incident, lambda: incident.looks_again, step.until - workflow.now(), "paused by a person")
+
+    def news() -> bool:
+        over = isinstance(ladder.next_step(incident, workflow.now()), ladder.Close)
+        return over or incident.looks_again
+
+    await stand_by(incident, news, step.until - workflow.now(), "paused by a person")
 
 
 async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:

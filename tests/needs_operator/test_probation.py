@@ -213,3 +213,14 @@ async def test_abort_right_behind_a_fault_of_the_probation_ends_the_incident(ski
         assert (await handle.result()).outcome in {Outcome.ABORTED, Outcome.RETURNED}
     assert world.acts[: len(RESET)] == RESET
     assert not {"drain", "reboot"} & {*world.acts[len(RESET) :]}
+
+
+async def test_workload_fault_ends_a_probation_that_is_paused(skipping):
+    world = World()
+    async with running_workers(skipping.client, world):
+        handle = await in_probation(skipping, world)
+        began = await client_time(skipping.client)
+        await handle.execute_update("pause", {**WORD, "for": "20m"})
+        assert await tell(skipping, handle, "restart", code="13") == EXPIRED
+        assert (await handle.result()).outcome is Outcome.RETURNED
+        assert await client_time(skipping.client) - began < timedelta(minutes=10)

@@ -61,6 +61,13 @@ def test_a_halt_stops_no_claim_of_a_successor(state, step):
     assert isinstance(next_step(subject, LATER), step)
 
 
+def test_a_pause_does_not_prolong_a_probation():
+    subject = acted("reset", *DRAINED, ("reset_gpu", True), ("return", True), blocked=False, paused=PAUSED)
+    subject.returned, subject.watched_until = True, LATER + timedelta(hours=1)
+    assert next_step(subject, LATER) == StayPaused(subject.watched_until)
+    assert isinstance(next_step(subject, subject.watched_until), Close)
+
+
 def test_a_pause_ends_by_itself():
     subject = acted("reset", *BLOCKED, paused=PAUSED)
     assert isinstance(next_step(subject, PAUSED.until), Examine)
