@@ -363,7 +363,8 @@ def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> St
     if not ordered and (question := word_needed(incident, repair)):
         return AskOperator(question, escalates=True)
     if (not ordered or repair.approval_by_other) and (wanted := _approval(incident, repair, now)):
-        return wanted
+        empty = incident.gone or incident.drained is not None
+        return wanted if empty else _closed(incident, now) or wanted
     if incident.gone:
         return Repair(repair, incident.attempts(repair.name) + 1)
     if incident.examined is None:
@@ -381,6 +382,7 @@ def _approval(incident: Incident, rung: Rung, now: datetime) -> AskOperator | No
 
 
 def _closed(incident: Incident, now: datetime) -> Tolerate | None:
+    """The wait for a window. Approval is asked for behind it: given by day, it would be over by night."""
     wait = closed(incident, now)
     return Tolerate(*wait) if wait else None
 
@@ -402,13 +404,13 @@ def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
         return Tolerate(min(each.until for each in incident.pending))
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
-    return _approval(incident, rung, now) or _closed(incident, now) or RestartWorkload(rung)
+    return _closed(incident, now) or _approval(incident, rung, now) or RestartWorkload(rung)
 
 
 def _drain(incident: Incident, rung: Rung, now: datetime, pods: tuple[str, ...] | None = None) -> Step:
     if incident.drains >= rung.attempts:
         return AskOperator(f"the node could not be drained in {incident.drains} attempts", escalates=True)
-    return _approval(incident, rung, now) or _closed(incident, now) or Drain(rung, pods)
+    return _closed(incident, now) or _approval(incident, rung, now) or Drain(rung, pods)
 
 
 def _next_repair(incident: Incident, rungs: dict[RungName, Rung]) -> Rung | None:

@@ -217,6 +217,16 @@ def test_nobody_leaves_a_node_in_a_freeze_and_blocking_and_validating_go_on():
     assert isinstance(next_step(by_person, LATER), Drain)
 
 
+@pytest.mark.parametrize("rung", ["drain", "reset_gpu"])
+def test_approval_is_asked_for_when_the_window_is_open(rung):
+    subject = gated("reset", *BLOCKED, rung=rung, approval=True)
+    subject.examined = Examined(evidence="x")
+    frozen = (freeze("2026-01-01T00:00", "2026-01-02T00:00"),)
+    subject.plan = subject.plan.model_copy(update={"freezes": frozen})
+    assert next_step(subject, LATER) == Tolerate(T0 + timedelta(days=1))
+    assert isinstance(next_step(subject, T0 + timedelta(days=1)), AskOperator)
+
+
 def test_freezes_that_meet_are_waited_for_one_after_the_other():
     both = [freeze("2026-01-01T00:00", "2026-01-02T00:00"), freeze("2026-01-01T12:00", "2026-01-03T00:00")]
     assert next_permitted((), both, LATER) == T0 + timedelta(days=2)
