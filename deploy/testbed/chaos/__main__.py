@@ -21,7 +21,7 @@ from testbed.chaos.matrix import (
     retire,
     run_column,
 )
-from testbed.chaos.report import View, is_wrong, line, table, write_json
+from testbed.chaos.report import View, is_wrong, line, tables, write_json
 from testbed.gpus import CompilerMissingError
 from testbed.processes import PartFailedError
 from testbed.progress import Progress
@@ -45,8 +45,8 @@ async def chaos(cells: Sequence[Cell], output: Path | None) -> int:
 
 
 def _conclude(console: Console, cells: Sequence[Cell], output: Path | None, seconds: float) -> int:
-    if not console.is_terminal:
-        console.print(table(cells))
+    console.print("Outcome, and seconds from the disturbance to the end:")
+    console.print(*tables(cells, console.width))
     wrong = [cell for cell in cells if is_wrong(cell)]
     for cell in wrong:
         console.print(line(cell), style="bold red", highlight=False, markup=False, soft_wrap=True)

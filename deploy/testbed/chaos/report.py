@@ -18,14 +18,26 @@ def is_wrong(cell: Cell) -> bool:
     return bool(cell.problems)
 
 
-def table(cells: Sequence[Cell]) -> Table:
-    """Step by disturbance: the outcome of each cell and its seconds, in red where it is wrong."""
-    disturbances = list(dict.fromkeys(cell.disturbance.name for cell in cells))
+STEP_WIDTH, CELL_WIDTH = 20, 18
+"""Characters of a column, its frame included."""
+
+
+def tables(cells: Sequence[Cell], width: int) -> list[Table]:
+    """Step by disturbance: the outcome of each cell and its seconds, in red where it is wrong.
+
+    As many disturbances beside each other as fit into the width.
+    """
+    names = list(dict.fromkeys(cell.disturbance.name for cell in cells))
+    fit = max(1, (width - STEP_WIDTH) // CELL_WIDTH)
+    return [_table(cells, names[first : first + fit]) for first in range(0, len(names), fit)]
+
+
+def _table(cells: Sequence[Cell], disturbances: Sequence[str]) -> Table:
     by_name = {cell.name: cell for cell in cells}
-    shown = Table(title="Outcome, and seconds from the disturbance to the end", title_justify="left")
+    shown = Table()
     shown.add_column("step", no_wrap=True)
     for name in disturbances:
-        shown.add_column(name.replace("-", " "))
+        shown.add_column(name.replace("-", "\n", 1), overflow="fold")
     for step in dict.fromkeys(cell.step.name for cell in cells):
         shown.add_row(step, *(_cell(by_name.get(f"{step}/{name}")) for name in disturbances))
     return shown
@@ -65,7 +77,7 @@ def write_json(file: Path, cells: Sequence[Cell]) -> None:
 
 
 class View:
-    """A table that fills on a terminal, a line for each cell elsewhere."""
+    """On a terminal a table of the disturbances that are on, which fills; elsewhere a line for each cell."""
 
     def __init__(self, console: Console, cells: Sequence[Cell]) -> None:
         self._console, self._cells = console, cells
@@ -74,7 +86,7 @@ class View:
     def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
-            self._live.update(table(self._cells), refresh=True)
+            self._show(self._cells[0])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -84,6 +96,11 @@ class View:
     def done(self, cell: Cell) -> None:
         """A cell is over."""
         if self._live is not None:
-            self._live.update(table(self._cells), refresh=True)
+            self._show(cell)
         else:
             self._console.print(line(cell), highlight=False, markup=False, soft_wrap=True)
+
+    def _show(self, cell: Cell) -> None:
+        beside = [other for other in self._cells if other.disturbance.name == cell.disturbance.name]
+        if self._live is not None:
+            self._live.update(tables(beside, self._console.width)[0], refresh=True)
