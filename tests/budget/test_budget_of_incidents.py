@@ -2,6 +2,8 @@
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from budget.fleet import Fleet
@@ -19,20 +21,41 @@ from gpu_runbooks.workflows.audit import Status
 WHO = {"operator": "ana", "reason": "network work"}
 
 
-async def test_forty_faults_at_once_disrupt_three_nodes_at_any_moment_and_all_end(server):
-    nodes = [f"forty-{number:02}" for number in range(40)]
-    fleet = Fleet(*nodes)
-    three = PoolBudget(max_unavailable=3)
+@pytest.mark.parametrize("most", [3, 7])
+async def test_many_faults_at_once_disrupt_as_many_nodes_as_permitted_at_any_moment_and_all_end(server, most):
+    """Work ends only when all that may begin has begun, and the budget knows of all that wait."""
+    nodes = [f"{most}-of-many-{number}" for number in range(10)]
+    pool, fleet = f"many-{most}", Fleet(*nodes)
+    for world in fleet.worlds.values():
+        world.pause = {"restart": asyncio.Event()}
     async with running_workers(server, fleet):
-        handles = await asyncio.gather(
-            *(start(server, node, "restart", pool="forty", budget=three) for node in nodes)
+        started = await asyncio.gather(
+            *(
+                start(server, node, "restart", pool=pool, budget=PoolBudget(max_unavailable=most))
+                for node in nodes
+            )
         )
-        results = await asyncio.gather(*(handle.result() for handle in handles))
-        seen = await until_state(server, "forty", lambda seen: not seen["holders"])
-    assert {result.outcome for result in results} == {"restarted"}
-    assert 1 <= fleet.busiest <= 3
+        handles = dict(zip(nodes, started, strict=True))
+        await until(lambda: fleet.looks > 0)
+        while handles:
+            begun = min(most, len(handles))
+            seen = await until_state(server, pool, partial(knows, len(handles), begun))
+            assert len(seen["holders"]) == begun
+            await until(lambda begun=begun: len(fleet.busy) >= begun)
+            assert fleet.busiest == most
+            at_work = set(fleet.busy)
+            for node in at_work:
+                fleet.worlds[node].pause["restart"].set()
+            ended = await asyncio.gather(*(handles.pop(node).result() for node in at_work))
+            assert {result.outcome for result in ended} == {"restarted"}
+        seen = await until_state(server, pool, lambda seen: not seen["holders"])
+    assert fleet.busiest == most
     assert all(world.acts == ["restart"] for world in fleet.worlds.values())
     assert seen["waiters"] == []
+
+
+def knows(incidents: int, holders: int, seen: dict[str, Any]) -> bool:
+    return len(seen["holders"]) + len(seen["waiters"]) == incidents and len(seen["holders"]) >= holders
 
 
 async def test_a_hundred_requests_at_once_are_served_in_few_rounds(server):
