@@ -13,7 +13,7 @@ from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import HoldSlot, next_step
 from gpu_runbooks.workflows.options import TEMPORAL
 from gpu_runbooks.workflows.phases import Phase
-from gpu_runbooks.workflows.recording import enter
+from gpu_runbooks.workflows.recording import enter, show
 from gpu_runbooks.workflows.severity import severity
 from gpu_runbooks.workflows.waits import wait_for
 
@@ -23,7 +23,11 @@ ASK_AGAIN = timedelta(minutes=5)
 
 async def hold_slot(incident: Incident) -> None:
     """Ask the pool's budget and wait for a while. The next step asks again: either side may be away."""
-    enter(incident, Phase.STOPPED if incident.stopped else Phase.WAITING_FOR_SLOT)
+    phase = Phase.STOPPED if incident.stopped else Phase.WAITING_FOR_SLOT
+    if incident.phase is not phase:
+        incident.remind_at = workflow.now() + incident.plan.operator_reminder
+    enter(incident, phase)
+    _remind(incident)
     pool, request = incident.plan.pool, slot_request(incident)
     incident.slot_wanted = True
     try:
@@ -40,6 +44,19 @@ async def hold_slot(incident: Incident) -> None:
         ASK_AGAIN,
         f"slot of pool {pool}",
     )
+
+
+def _remind(incident: Incident) -> None:
+    """Say from time to time that nobody granted it: some budgets, such as 10 % of 5 nodes, never can."""
+    now = workflow.now()
+    if incident.remind_at is None or now < incident.remind_at:
+        return
+    incident.remind_at = now + incident.plan.operator_reminder
+    budget = budget_id(incident.cluster, incident.plan.pool)
+    text = f"still without a slot of pool {incident.plan.pool}: the query state of {budget} says why"
+    incident.note(now, text)
+    workflow.logger.warning("node %s is %s", incident.target.name, text)
+    show(incident)
 
 
 async def withdraw(incident: Incident) -> None:

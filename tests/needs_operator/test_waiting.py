@@ -16,6 +16,7 @@ from gpu_runbooks.activities.model.drain import EvidenceReference
 from gpu_runbooks.activities.model.node import BlockMarker
 from gpu_runbooks.activities.model.node_task import Examination
 from gpu_runbooks.activities.model.plan import RungName
+from gpu_runbooks.activities.model.slot import PoolBudget, PoolSeen
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE
 from gpu_runbooks.workflows.audit import Result
 from gpu_runbooks.workflows.incident import Incident
@@ -153,6 +154,18 @@ async def test_question_behind_one_that_had_no_answer_has_its_own_deadline(skipp
         )
         assert "before drain" in (await handle.result()).reason
         assert await client_time(skipping.client) - begins >= LATE + timedelta(minutes=25)
+
+
+async def test_slot_that_nobody_can_grant_is_no_silent_wait(skipping):
+    world = World(pool=PoolSeen(nodes=5))
+    none = PoolBudget(percent=10)
+    async with running_workers(skipping.client, world):
+        handle = await start(skipping.client, budget=none, operator_reminder=timedelta(minutes=20))
+        await skipping.sleep(timedelta(minutes=30))
+        details = (await handle.query("__temporal_workflow_metadata")).current_details
+        assert "still without a slot of pool p5: the query state of budget/test/p5 says why" in details
+        await handle.terminate()
+    assert world.acts == []
 
 
 async def test_nobody_is_called_for_what_is_over_within_minutes(skipping):
