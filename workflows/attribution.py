@@ -4,22 +4,14 @@ The history has the identity, the workflow does not: an activity reads it there.
 goes on, and the name stands alone.
 """
 
-from datetime import timedelta
-
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
-from gpu_runbooks.activities.names import TEMPORAL_QUEUE
 from gpu_runbooks.workflows.failures import in_words
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.incident_state import Requester, Spoken
 from gpu_runbooks.workflows.recording import show
-
-PATIENCE = timedelta(seconds=20)
-"""For one reading of the history, a retry included: the next step waits for it."""
+from gpu_runbooks.workflows.speakers import find_identities
 
 
 async def attribute(incident: Incident) -> None:
@@ -45,21 +37,12 @@ async def attribute(incident: Incident) -> None:
 
 async def _speakers(incident: Incident, run_id: str, updates: list[str]) -> dict[str, str]:
     try:
-        speakers: Speakers = await workflow.execute_activity_method(
-            TemporalActivities.find_speakers,
-            FindSpeakers(workflow_id=incident.workflow_id, run_id=run_id, updates=tuple(updates)),
-            task_queue=TEMPORAL_QUEUE,
-            start_to_close_timeout=PATIENCE / 2,
-            schedule_to_close_timeout=PATIENCE,
-            retry_policy=RetryPolicy(maximum_attempts=3),
-            summary="whose words these were, by the history",
-        )
+        return await find_identities(run_id, updates)
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
         incident.note(workflow.now(), f"the server's identity of who spoke is not known: {in_words(error)}")
         return {}
-    return speakers.identities
 
 
 def _know(incident: Incident, operator: str, identity: str) -> None:

@@ -26,7 +26,7 @@ def details(slots: Slots, now: datetime) -> str:
         limit = slots.override
         count = limit.budget.max_unavailable or f"{limit.budget.percent} %"
         until = f"{limit.until:%Y-%m-%d %H:%M} UTC"
-        parts.append(f"**Limit {count}** until {until}, by {limit.operator}: {limit.reason}")
+        parts.append(f"**Limit {count}** until {until}, by {limit.who()}: {limit.reason}")
     if slots.why and slots.waiters and slots.why != stopped:
         parts.append(f"**Nobody else gets a slot now**: {slots.why}")
     parts.append(_listed("Holders", [f"{each.node} ([incident]({each.incident}))" for each in slots.holders]))

@@ -30,10 +30,12 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.budget_details import details
     from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, refuse_more
     from gpu_runbooks.workflows.failures import in_words
+    from gpu_runbooks.workflows.heard import Heard
     from gpu_runbooks.workflows.operator import Signed, read
     from gpu_runbooks.workflows.options import MANY_ANSWERS, POOL, TEMPORAL
     from gpu_runbooks.workflows.refusals import NOT_NOW
     from gpu_runbooks.workflows.slots import Holder, Slots, as_request, packed, read_request, unpacked
+    from gpu_runbooks.workflows.speakers import heard, identities_of
     from gpu_runbooks.workflows.waits import wait_for
 
 CHECK = timedelta(minutes=1)
@@ -72,6 +74,8 @@ class DisruptionBudget:
         self._news = False
         self._checked = self._last_news = workflow.now()
         self._telling = 0
+        self._heard: list[Heard] = []
+        """Orders of which it is not known yet whose they were."""
 
     @workflow.run
     async def run(self, raw: Any = None) -> None:  # noqa: ARG002 - taken in by __init__
@@ -81,7 +85,9 @@ class DisruptionBudget:
                 "a budget has the id budget/CLUSTER/POOL and the input "
                 '{"cluster": "CLUSTER", "pool": "POOL"}, with the same names in both',
             )
-        telling = [asyncio.create_task(each) for each in (self._tell_holders(), self._tell_guard())]
+        telling = [
+            asyncio.create_task(each) for each in (self._tell_holders(), self._tell_guard(), self._sign())
+        ]
         if not self._slots.complete:
             await self._take_over()
         if not self._slots.heard:
@@ -135,7 +141,7 @@ class DisruptionBudget:
         order = read(HaltOrder, raw)
         halt = order.halt(workflow.now())
         self._slots.halts = [*self._slots.halts, halt]
-        self._slots.note(workflow.now(), f"halt by {order.operator}: {order.reason}")
+        self._hear(order, f"halt by {order.operator}: {order.reason}")
         self._news = True
         self._show()
         return (
@@ -146,7 +152,7 @@ class DisruptionBudget:
     def resume(self, raw: Any = None) -> str:
         word = read(Signed, raw)
         self._slots.halts = []
-        self._slots.note(workflow.now(), f"halt ended by {word.operator}: {word.reason}")
+        self._hear(word, f"halt ended by {word.operator}: {word.reason}")
         self._news = True
         self._show()
         still = self._slots.stopped(workflow.now())
@@ -157,7 +163,7 @@ class DisruptionBudget:
         order = read(LimitOrder, raw)
         limit = self._slots.override = order.limit(workflow.now())
         most = order.max_unavailable or f"{order.percent} %"
-        self._slots.note(workflow.now(), f"limit {most} by {order.operator}: {order.reason}")
+        self._hear(order, f"limit {most} by {order.operator}: {order.reason}")
         self._news = True
         self._show()
         until = f"{limit.until:%Y-%m-%d %H:%M} UTC"
@@ -183,6 +189,24 @@ class DisruptionBudget:
     @workflow.query(description="Holders, waiters, the limit, and why nobody gets a slot")
     def state(self) -> Slots:
         return self._slots
+
+    def _hear(self, word: Signed, note: str) -> None:
+        """Note an order, and that the history is to say who it was."""
+        self._slots.note(workflow.now(), note)
+        self._heard = [*self._heard, *heard(word, note)]
+
+    async def _sign(self) -> None:
+        """Find out who ordered what, beside the rounds: the order counts at once."""
+        while True:
+            await workflow.wait_condition(lambda: bool(self._heard))
+            self._telling += 1
+            words, self._heard = self._heard, []
+            identities = await identities_of(words)
+            for word in words:
+                if identity := identities.get(word.update):
+                    self._slots.sign(word, identity)
+            self._telling -= 1
+            self._show()
 
     async def _serve(self) -> bool:
         """Give what is free, by two looks at the cluster. False: it gave no answer, and nobody a slot."""
@@ -244,6 +268,7 @@ class DisruptionBudget:
         return (
             workflow.info().is_continue_as_new_suggested()
             and not self._telling
+            and not self._heard
             and not self._slots.untold(now)
             and not self._slots.has_news_for_guard(now)
             and workflow.all_handlers_finished()

@@ -13,7 +13,7 @@ def details(fleet: Fleet, now: datetime) -> str:
     parts = [f"As of {_moment(now)}: **{_standing(fleet)}**"]
     if fleet.halts:
         halts = [
-            f"- by **{halt.operator}** from {_moment(halt.since)} until {_moment(halt.until)}: {halt.reason}"
+            f"- by **{halt.who()}** from {_moment(halt.since)} until {_moment(halt.until)}: {halt.reason}"
             for halt in fleet.halts
         ]
         parts.append("\n".join(["### Halts everywhere", *halts]))

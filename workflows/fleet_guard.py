@@ -24,9 +24,11 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.budget_orders import HaltOrder, StormOrder, refuse_more
     from gpu_runbooks.workflows.failures import in_words
     from gpu_runbooks.workflows.fleet_details import details
+    from gpu_runbooks.workflows.heard import Heard
     from gpu_runbooks.workflows.operator import Signed, read
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.refusals import NOT_NOW
+    from gpu_runbooks.workflows.speakers import heard, identities_of
     from gpu_runbooks.workflows.storm import Storm
     from gpu_runbooks.workflows.storm_page import page_for
     from gpu_runbooks.workflows.storms import Fleet, packed, unpacked
@@ -54,6 +56,9 @@ class FleetGuard:
         self._braked: dict[str, Brake] = {}
         """What each budget was told last."""
         self._paging: asyncio.Task[None] | None = None
+        self._heard: list[Heard] = []
+        """Orders of which it is not known yet whose they were."""
+        self._signing: asyncio.Task[None] | None = None
         self._wrong = ""
         self._fleet = Fleet(cluster="")
         try:
@@ -69,6 +74,7 @@ class FleetGuard:
             self._fleet.pass_time(workflow.now())
             await self._brake()
             self._page()
+            self._sign()
             workflow.set_current_details(details(self._fleet, workflow.now()))
             await self._wait()
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -108,9 +114,12 @@ class FleetGuard:
 
     @workflow.update(description="Halt everywhere: nothing new is disrupted until it ends")
     def halt(self, raw: Any = None) -> str:
-        halt = read(HaltOrder, raw).halt(workflow.now())
+        order = read(HaltOrder, raw)
+        halt = order.halt(workflow.now())
         self._fleet.halt(halt)
-        self._note(f"halt everywhere by {halt.operator} until {halt.until:%Y-%m-%d %H:%M} UTC: {halt.reason}")
+        self._hear(
+            order, f"halt everywhere by {halt.operator} until {halt.until:%Y-%m-%d %H:%M} UTC: {halt.reason}"
+        )
         told = len(self._fleet.budgets)
         return f"halted everywhere until {halt.until:%Y-%m-%d %H:%M:%S} UTC; {told} pools are told"
 
@@ -119,7 +128,7 @@ class FleetGuard:
         word = read(Signed, raw)
         ended = len(self._fleet.halts)
         self._fleet.resume()
-        self._note(f"{ended} halts ended by {word.operator}: {word.reason}")
+        self._hear(word, f"{ended} halts ended by {word.operator}: {word.reason}")
         storms = [storm.id for storm in self._fleet.storms]
         rest = f"; storms brake on: {', '.join(storms)}" if storms else ""
         return f"{ended} halt(s) ended{rest}"
@@ -130,7 +139,7 @@ class FleetGuard:
         storm = self._storm_of(order)
         how = f"ended by {order.operator}: {order.reason}"
         self._fleet.end_storm(storm, how, workflow.now())
-        self._note(f"storm {storm.id} {how}")
+        self._hear(order, f"storm {storm.id} {how}")
         return f"storm {storm.id} is over: budgets grant what they permit"
 
     @halt.validator
@@ -156,9 +165,24 @@ class FleetGuard:
     def state(self) -> Fleet:
         return self._fleet
 
-    def _note(self, text: str) -> None:
-        self._fleet.note(workflow.now(), text)
+    def _hear(self, word: Signed, note: str) -> None:
+        """Note an order, and that the history is to say who it was."""
+        self._fleet.note(workflow.now(), note)
+        self._heard = [*self._heard, *heard(word, note)]
         self._news = True
+
+    def _sign(self) -> None:
+        """Find out who ordered what, beside the braking."""
+        if self._signing is None and self._heard:
+            words, self._heard = self._heard, []
+            self._signing = asyncio.create_task(self._find_out(words))
+
+    async def _find_out(self, words: list[Heard]) -> None:
+        identities = await identities_of(words)
+        for word in words:
+            if identity := identities.get(word.update):
+                self._fleet.sign(word, identity)
+        self._signing, self._news = None, True
 
     def _storm_of(self, order: StormOrder) -> Storm:
         storm = self._fleet.open_storm(order.storm)
@@ -179,8 +203,10 @@ class FleetGuard:
             )
 
     def _is_long(self) -> bool:
-        """Whether the next run is to go on. Not while somebody is paged: it would be done twice."""
-        return workflow.info().is_continue_as_new_suggested() and self._paging is None
+        """Whether the next run is to go on. Not while it pages or seeks somebody: it would be done twice."""
+        return workflow.info().is_continue_as_new_suggested() and not (
+            self._paging or self._signing or self._heard
+        )
 
     async def _wait(self) -> None:
         moments = [self._fleet.due()]

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy
+from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, Ordered, PoolUnhealthy
 from gpu_runbooks.activities.model.packing import pack, unpack, written_names
 from gpu_runbooks.activities.model.slot import ObservePool, PoolBudget, PoolRules, PoolSeen, SlotRequest
+from gpu_runbooks.workflows.heard import Heard
 from gpu_runbooks.workflows.pool_use import Missing, busy_nodes, count_missing, in_words, unhealthy_nodes
 from gpu_runbooks.workflows.slot_pace import Pace
 
@@ -43,13 +44,9 @@ LONGEST_WHY = 500
 """Characters of what holders are told."""
 
 
-class Limit(BaseModel):
+class Limit(Ordered):
     """A person's limit in place of the policy's, for a time."""
 
-    operator: str
-    reason: str
-    since: datetime
-    until: datetime
     budget: PoolBudget
 
 
@@ -280,6 +277,13 @@ class Slots(BaseModel):
     def note(self, now: datetime, text: str) -> None:
         """Record a line for the auditor; the oldest are dropped, they stay in the history."""
         self.notes = [*self.notes, f"{_time(now)} {text}"][-KEPT_NOTES:]
+
+    def sign(self, heard: Heard, identity: str) -> None:
+        """Put on record who ordered this."""
+        self.notes = heard.signed_notes(self.notes, identity)
+        self.halts = [halt.signed(heard.operator, heard.at, identity) for halt in self.halts]
+        if self.override is not None:
+            self.override = self.override.signed(heard.operator, heard.at, identity)
 
     def in_turn(self) -> list[SlotRequest]:
         """Waiters in the order in which they are served. Those of an unknown age come last."""

@@ -19,6 +19,7 @@ from gpu_runbooks.activities.model.fleet import (
 )
 from gpu_runbooks.activities.model.packing import pack, unpack
 from gpu_runbooks.workflows import common_cause
+from gpu_runbooks.workflows.heard import Heard
 from gpu_runbooks.workflows.storm import Sighting, Storm
 
 MOST_SEEN = 300
@@ -156,7 +157,12 @@ class Fleet(BaseModel):
 
     def note(self, now: datetime, text: str) -> None:
         """Record a line for the auditor."""
-        self.notes = [*self.notes, f"{now:%Y-%m-%d %H:%M:%S} UTC: {text[:LONGEST_WHY]}"][-KEPT_NOTES:]
+        self.notes = [*self.notes, f"{now:%Y-%m-%d %H:%M:%S} UTC: {text}"][-KEPT_NOTES:]
+
+    def sign(self, heard: Heard, identity: str) -> None:
+        """Put on record who ordered this."""
+        self.notes = heard.signed_notes(self.notes, identity)
+        self.halts = [halt.signed(heard.operator, heard.at, identity) for halt in self.halts]
 
     def pass_time(self, now: datetime) -> None:
         """Do what is due: end halts, pace storms that were quiet, end those that all caught up with."""

@@ -1,7 +1,7 @@
 """What the guard of a fleet is told and tells: faults of all nodes, storms, brakes and halts."""
 
-from datetime import timedelta
-from typing import Annotated, Literal
+from datetime import datetime, timedelta
+from typing import Annotated, Literal, Self
 
 from pydantic import Field
 
@@ -83,13 +83,28 @@ class EnsureGuard(Wire):
     """The most specific first: with a field less, a `CaughtUp` reads as a `BudgetOpened`."""
 
 
-class Halt(Wire):
-    """Break-glass: no new disruption, with who, why and an expiry."""
+class Ordered(Wire):
+    """What a person ordered, with who, why and an expiry."""
 
     operator: str
+    identity: str = ""
+    """That the server saw, where it is known."""
     reason: str
     since: Moment
     until: Moment
+
+    def who(self) -> str:
+        """The name that was given, with the identity."""
+        return f"{self.operator} (identity {self.identity})" if self.identity else self.operator
+
+    def signed(self, operator: str, at: datetime, identity: str) -> Self:
+        """With the identity, if it is what this operator ordered at that time."""
+        own = (self.operator, self.since) == (operator, at)
+        return self.model_copy(update={"identity": identity}) if own else self
+
+
+class Halt(Ordered):
+    """Break-glass: no new disruption."""
 
 
 class Brake(Wire):

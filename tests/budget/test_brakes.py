@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 from gpu_runbooks.activities.model.fleet import Brake, BudgetOpened, CaughtUp, Halt, PoolUnhealthy, StormRule
 from gpu_runbooks.workflows.budget_details import details
 from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, StormOrder, refuse_more
+from gpu_runbooks.workflows.heard import Heard
 from gpu_runbooks.workflows.operator import Signed, read
 from gpu_runbooks.workflows.storms import Fleet
 
@@ -203,6 +204,20 @@ def test_a_second_halt_ends_no_longer_one_before_its_time(order):
     assert "network work" in slots.stopped(T0 + MINUTE)
     assert slots.next_change(T0 + MINUTE) == T0 + 60 * MINUTE
     assert round_of(slots, now=T0 + 60 * MINUTE) == ["a"]
+
+
+def test_an_order_is_signed_with_the_identity_that_the_server_saw_and_no_other_is():
+    """A name that an operator gives may be part of another one's."""
+    slots = waiting(ask("a"))
+    slots.halts = [halt(), halt().model_copy(update={"operator": "anabel"})]
+    for operator in ("anabel", "ana"):
+        slots.note(T0, f"halt by {operator}: network work by ana")
+    slots.sign(Heard(update="u", operator="ana", at=T0, note="halt by ana: network work by ana"), "me@host")
+    assert [each.who() for each in slots.halts] == ["ana (identity me@host)", "anabel"]
+    assert [note.partition(" UTC ")[2] for note in slots.notes] == [
+        "halt by anabel: network work by ana",
+        "halt by ana (identity me@host): network work by ana",
+    ]
 
 
 def test_one_halt_too_many_is_refused_with_what_ends_them():

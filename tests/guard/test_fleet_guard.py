@@ -210,7 +210,7 @@ async def test_a_guard_that_continues_as_new_keeps_halts_storms_and_budgets():
 
             await eventually(continued)
             kept = await state(client)
-            assert [halt.operator for halt in kept.halts] == ["ada"]
+            assert [halt.who() for halt in kept.halts] == [f"ada (identity {client.identity})"]
             assert [(storm.nodes, storm.signature) for storm in kept.storms] == [(12, "xid 79")]
             assert kept.brake("p5") == Brake(mode="stop", why=kept.brake("p5").why)
             assert len(world.pages) == 1
