@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gpu_runbooks.workflows.policy.fields import Duration
+from gpu_runbooks.workflows.policy.fields import Duration, limits
 
 
 class Settings(BaseSettings):
@@ -42,7 +42,7 @@ class Settings(BaseSettings):
     """Address of the site's Alertmanager, replicas separated by commas (cluster-worker only): who waits for a
     person raises an alert there. Empty: there is the Event on the Node only."""
 
-    sweep_interval: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(minutes=10)
+    sweep_interval: Annotated[Duration, limits(timedelta(minutes=1))] = timedelta(minutes=10)
     """Time between two sweeps of the cluster (controller only), such as `10m`."""
 
     reboot_command: str = ""

@@ -8,9 +8,9 @@ from gpu_runbooks.activities.model.repair import RepairPolicy
 from gpu_runbooks.workers.policy.policy_file import read_policy_file
 from gpu_runbooks.workflows.ledger import window_in_words
 from gpu_runbooks.workflows.policy.approval import ApprovalSection
+from gpu_runbooks.workflows.policy.fields import in_units
 from gpu_runbooks.workflows.policy.file import PolicyError, load_policy
 from gpu_runbooks.workflows.policy.policy import Policy
-from gpu_runbooks.workflows.policy.schema import in_units
 from gpu_runbooks.workflows.policy.windows import Window
 
 MOMENT = "%Y-%m-%d %H:%M %Z"

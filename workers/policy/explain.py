@@ -17,8 +17,8 @@ from gpu_runbooks.workers.policy.fault_notation import read_fault, read_node_nam
 from gpu_runbooks.workers.policy.look import from_outside, look_at_node, look_at_temporal
 from gpu_runbooks.workers.policy.policy_file import read_policy_file
 from gpu_runbooks.workers.terminal import progress, say
+from gpu_runbooks.workflows.policy.fields import in_units
 from gpu_runbooks.workflows.policy.file import load_policy
-from gpu_runbooks.workflows.policy.schema import in_units
 
 
 @dataclass(frozen=True)

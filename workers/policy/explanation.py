@@ -12,10 +12,10 @@ from gpu_runbooks.workers.policy.fault_notation import in_notation
 from gpu_runbooks.workers.policy.meaning import meaning
 from gpu_runbooks.workflows.ladder import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.policy.answers import answer_to
+from gpu_runbooks.workflows.policy.fields import in_units
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
 from gpu_runbooks.workflows.policy.planning import PlanRefused, plan, treatment_of
 from gpu_runbooks.workflows.policy.policy import Policy
-from gpu_runbooks.workflows.policy.schema import in_units
 from gpu_runbooks.workflows.severity import REPAIRS, notifies_owner, severity
 from gpu_runbooks.workflows.slots import Slots
 from gpu_runbooks.workflows.windows import next_permitted

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from gpu_runbooks.activities.model.plan import Plan, Rung
-from gpu_runbooks.workflows.policy.schema import in_units
+from gpu_runbooks.activities.model.plan import ChangeFreeze, Plan, Rung
+from gpu_runbooks.workflows.policy.fields import in_units
 
 ABOUT_THE_NODE = frozenset({"cluster", "identity", "traits", "opted_out", "policy_digest"})
 """Parts of a plan that are no answer of policy."""
@@ -84,5 +84,13 @@ def _value(value: Any) -> str:
         return in_units(value)
     if value is None:
         return "nothing"
+    if isinstance(value, tuple):
+        return _shortened(", ".join(map(_value, value)) or "nothing")
+    if isinstance(value, ChangeFreeze):
+        return f"{value.why} ({value.begins:%Y-%m-%d %H:%M} to {value.ends:%Y-%m-%d %H:%M} UTC)"
     text = str(value).lower() if isinstance(value, bool) else str(value) or "nothing"
+    return _shortened(text)
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."

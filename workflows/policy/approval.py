@@ -3,15 +3,15 @@
 from datetime import timedelta
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
-from gpu_runbooks.workflows.policy.fields import DURATION, Duration, Flag, Written
+from gpu_runbooks.workflows.policy.fields import DURATION, Duration, Flag, Written, limits
 
 
 class ApprovalSection(Written):
     """What an approval is worth."""
 
-    lasts: Annotated[Duration, Field(ge=timedelta(minutes=1))] = timedelta(hours=1)
+    lasts: Annotated[Duration, limits(timedelta(minutes=1))] = timedelta(hours=1)
     """How long it counts; unused by then, it is asked for again."""
     by_other: Flag = False
     """Whether it has to come from somebody else than whoever asked for the repair."""

@@ -3,9 +3,7 @@
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field
-
-from gpu_runbooks.workflows.policy.fields import Duration, Written
+from gpu_runbooks.workflows.policy.fields import Duration, Written, limits
 
 SHORTEST = timedelta(minutes=1)
 
@@ -13,9 +11,9 @@ SHORTEST = timedelta(minutes=1)
 class Operator(Written):
     """What an incident does that waits for a person."""
 
-    reminder: Annotated[Duration, Field(ge=SHORTEST)] = timedelta(hours=4)
+    reminder: Annotated[Duration, limits(SHORTEST)] = timedelta(hours=4)
     """How often an incident that waits for a person reminds."""
-    deadline: Annotated[Duration, Field(ge=SHORTEST)] = timedelta(hours=24)
+    deadline: Annotated[Duration, limits(SHORTEST)] = timedelta(hours=24)
     """How long a question may stand without an answer."""
     then: Literal["page", "abort", "escalate"] = "page"
     """What follows: page as critical and go on asking, abort with the block kept, or escalate to the next

@@ -44,6 +44,15 @@ def wire_size(part: BaseModel, include: set[str] | None = None) -> int:
     return len(part.model_dump_json(include=include).encode())
 
 
+def in_units(time: timedelta) -> str:
+    """A duration as the policy file has it, such as 1h30m."""
+    rest, parts = int(time.total_seconds()), ""
+    for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest = divmod(rest, seconds)
+        parts += f"{count}{unit}" if count else ""
+    return parts or "0s"
+
+
 def _duration(value: Any) -> timedelta:
     if isinstance(value, timedelta):
         return value
@@ -55,6 +64,19 @@ def _duration(value: Any) -> timedelta:
     if days * 86400 + hours * 3600 + minutes * 60 + seconds > LONGEST.total_seconds():
         raise ValueError(f"write a duration of at most {LONGEST.days}d; not {value!r}")
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+
+
+def limits(at_least: timedelta = timedelta(0), at_most: timedelta = LONGEST) -> AfterValidator:
+    """Limits of a duration, which are told as a person writes durations."""
+
+    def check(value: timedelta) -> timedelta:
+        if value < at_least:
+            raise ValueError(f"write a duration of at least {in_units(at_least)}; not {in_units(value)}")
+        if value > at_most:
+            raise ValueError(f"write a duration of at most {in_units(at_most)}; not {in_units(value)}")
+        return value
+
+    return AfterValidator(check)
 
 
 def _name(value: str) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import reprlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -85,6 +86,12 @@ def load_policy(file: str | bytes) -> Policy:
             for detail in error.errors()
             if not _follows(detail)
         ]
+    known = {problem.field for problem in problems}
+    problems += [
+        _problem(written, place, "it is empty: write a value, or leave the field out")
+        for place in _empty(written.content)
+        if _path(place) not in known
+    ]
     problems += [_contradiction(written, each) for each in _contradictions(written.content)]
     if problems or policy is None:
         raise PolicyError(problems)
@@ -92,6 +99,15 @@ def load_policy(file: str | bytes) -> Policy:
 
 
 # --- what would be right -------------------------------------------------------------------------------
+
+
+def _empty(content: Any, place: Place = ()) -> Iterator[Place]:
+    """Fields and entries without a value, which the schema does not have either."""
+    if content is None:
+        yield place
+    steps = content.items() if isinstance(content, dict) else ()
+    for step, inner in enumerate(content) if isinstance(content, list) else steps:
+        yield from _empty(inner, (*place, step))
 
 
 def _problem(written: WithLines, place: Place, message: str) -> Problem:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.policy.approval import Approval
-from gpu_runbooks.workflows.policy.fields import Duration, Written
+from gpu_runbooks.workflows.policy.fields import Duration, Written, limits
 
 OF_WORKLOADS = frozenset({RungName.NOTIFY_OWNER, RungName.RESTART_WORKLOAD})
 """Rungs that leave the node alone."""
@@ -42,7 +42,7 @@ class LadderRung(Written):
     """Of a repair (reset_gpu, reboot, replace): time to wait before it."""
     attempts: Annotated[int, Field(ge=1, le=10, strict=True)] = 1
     """How often the rung is tried: of restart_workload, drain, a repair, or validate."""
-    timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+    timeout: Annotated[Duration, limits(timedelta(seconds=1))] = Field(
         default_factory=lambda written: DEFAULT_TIMEOUTS[written["rung"]]
     )
     """Time for one attempt, its wait for proof included."""

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from gpu_runbooks.workflows.policy.fields import in_units
 from gpu_runbooks.workflows.policy.policy import Policy
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -48,12 +49,3 @@ class _AsWritten(GenerateJsonSchema):
 
     def encode_default(self, dft: Any) -> Any:
         return in_units(dft) if isinstance(dft, timedelta) else super().encode_default(dft)
-
-
-def in_units(time: timedelta) -> str:
-    """A duration as the policy file has it, such as 1h30m."""
-    rest, parts = int(time.total_seconds()), ""
-    for unit, seconds in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, rest = divmod(rest, seconds)
-        parts += f"{count}{unit}" if count else ""
-    return parts or "0s"
