@@ -1,12 +1,14 @@
 """What anybody may have written on a Node: it is told as unreadable, and hides nothing of other nodes."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from cluster.conftest import change_taints
 
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
+from gpu_runbooks.activities.model.sweep import BadCondition, NodesPage, SweptNode
 from gpu_runbooks.activities.sweep import cluster
 from gpu_runbooks.activities.sweep.marks import marks_of
 from gpu_runbooks.workflows import sweeping as module
@@ -78,3 +80,25 @@ async def test_a_sweep_ends_and_mends_whatever_one_node_has_and_whichever_raises
         (f"list of node {failing}", "unknown", "reported"),
     } <= found
     assert not {each for each in found if each[0] in {odd, failing}}
+
+
+def test_a_page_of_nodes_with_all_that_is_ours_fits_a_payload():
+    name = "ip-10-123-200-117.eu-central-1.compute.internal"
+    uid = "5f0e3b3a-0000-4000-8000-000000000000"
+    bad = BadCondition(type="AcceleratedHardwareReady", status="Unknown", since=datetime.now(UTC))
+    incident = f"node/production-eu-central-1/{name}"
+    node = SweptNode(
+        name=name,
+        uid=uid,
+        marker="unreadable",
+        incident=incident,
+        run_id=uid,
+        taint=True,
+        pause="ours",
+        pause_incident=incident,
+        pause_run_id=uid,
+        bad=(bad, bad),
+    )
+    most = cluster.ENOUGH - 1 + cluster.AT_A_TIME
+    page = NodesPage(nodes=(node,) * most, seen=5000, more="x" * 300)
+    assert len(page.model_dump_json()) < 16 * 1024
