@@ -34,7 +34,6 @@ async def join_during(skipping, workers, world, call, *, begun="reset", ladder, 
         return await handle.result(), joined
 
 
-@pytest.mark.parametrize("call", ["pause paused", "reset"])
 @pytest.mark.parametrize(
     ("ladder", "gpu", "cure"),
     [
@@ -44,13 +43,25 @@ async def join_during(skipping, workers, world, call, *, begun="reset", ladder, 
         ("replace", "GPU-1", "replace"),
     ],
 )
-async def test_a_reset_under_way_does_not_explain_what_it_cannot_reach(
-    skipping, workers, call, ladder, gpu, cure
-):
+async def test_a_reset_under_way_does_not_explain_what_it_cannot_reach(skipping, workers, ladder, gpu, cure):
     world = World(alone=True, pauses=["paused"])
-    await join_during(skipping, workers, world, call, ladder=ladder, code="79", gpu=gpu)
+    await join_during(skipping, workers, world, "reset", ladder=ladder, code="79", gpu=gpu)
     assert world.acts.index("reset") < world.acts.index("drain") < world.acts.index(cure)
     assert world.acts.index(cure) < world.acts.index("test_pod")
+
+
+@pytest.mark.parametrize(
+    ("ladder", "gpu", "cure"),
+    [("reset", "GPU-7", "reset"), ("reboot", "GPU-1", "reboot"), ("replace", "GPU-1", "replace")],
+)
+async def test_a_fault_before_the_reset_is_decided_together_with_the_first(
+    skipping, workers, ladder, gpu, cure
+):
+    """The GPU services were stopped, and nothing was reset yet: what follows is right for both."""
+    world = World(alone=True, pauses=["paused"])
+    await join_during(skipping, workers, world, "pause paused", ladder=ladder, code="79", gpu=gpu)
+    assert [act for act in world.acts if act in {"reset", "reboot", "replace"}] == [cure]
+    assert world.acts.index("resume") < world.acts.index("drain") < world.acts.index(cure)
 
 
 async def test_a_reboot_under_way_does_not_explain_what_asks_for_a_replacement(skipping, workers):
