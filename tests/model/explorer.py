@@ -18,6 +18,7 @@ class Step(Protocol):
     state: Any
     wrong: str
     best: bool
+    forced: bool
 
 
 class System(Protocol):
@@ -69,11 +70,15 @@ def explore(
     most: int,
     seconds: float = float("inf"),
     progress: Callable[[Report], None] | None = None,
-    stop_at_first: bool = True,
+    stop_at: str = "",
+    start: Any = None,
 ) -> Report:
-    """Go through the states, nearest first, until a rule is broken or `most` states are known."""
+    """Go through the states, nearest first, until a rule is broken or `most` states are known.
+
+    `stop_at` is how the rule begins, empty for any; `start` a state to begin with in place of the first.
+    """
     report, began = Report(name), time.process_time()
-    first = system.begin()
+    first = system.begin() if start is None else start
     number = {first: 0}
     states, parents, words, depths = [first], [-1], [""], [0]
     before: list[list[int]] = [[]]
@@ -103,8 +108,9 @@ def explore(
                     depths.append(depths[here] + 1)
                     before.append([])
                     queue.append(there)
-                before[there].append(here)
-            if report.violations and stop_at_first:
+                if not step.forced:
+                    before[there].append(here)
+            if any(each.rule.startswith(stop_at) for each in report.violations):
                 break
             if progress is not None and not here % 20000:
                 report.states, report.depth = len(states), depths[-1]
@@ -136,11 +142,19 @@ def _cannot_end(
 ) -> int | None:
     """The first state from which nothing ends the incidents; None where each can end.
 
-    A state that was not gone through can end where all going well from there on ends it.
+    Nobody who was not asked helps. A state that was not gone through can end where all going well from there on ends it. Of these so many
+    are tried, spread over all of them, and the others are taken to end.
     """
     fine = bytearray(len(states))
     known: dict[Any, bool] = {}
-    ends = [*over, *(each for each in left if goes_well(system, states[each], known))]
+    rest = list(left)
+    apart = max(1, len(rest) // MOST_TRIED)
+    ends = [*over]
+    ends += [
+        each
+        for place, each in enumerate(rest)
+        if place % apart or goes_well(system, states[each], known)
+    ]
     queue = deque(ends)
     for each in ends:
         fine[each] = 1
@@ -151,6 +165,9 @@ def _cannot_end(
                 queue.append(each)
     return next((each for each in range(len(states)) if not fine[each]), None)
 
+
+MOST_TRIED = 1000
+"""States beyond the limit from which all going well is tried."""
 
 MOST_STEPS = 400
 """Of a run in which all goes well."""
@@ -170,7 +187,7 @@ def goes_well(system: System, state: Any, known: dict[Any, bool]) -> bool:
             break
         way.append(state)
         met.add(state)
-        steps = [step for step in system.steps(state) if not step.wrong]
+        steps = [step for step in system.steps(state) if not (step.wrong or step.forced)]
         fresh = [step for step in steps if step.state not in met]
         if not fresh:
             break

@@ -27,7 +27,8 @@ def insides(run: Run, inputs: tuple[Input, ...], forget: Any) -> str:
         forget({"incident": holds["_incident"]})
     tasks = [list(_places(task.get_coro(), incident)) for task in instance._tasks]  # noqa: SLF001
     asked = [
-        [each.name, each.request, each.seq in waiting.cut_short] for each in waiting.activities.values()
+        [each.name, each.request, each.seq in waiting.cut_short, each.seq in waiting.unsent]
+        for each in waiting.activities.values()
     ]
     sent = [[each.to, each.name, each.argument] for each in waiting.signals.values()]
     due = sorted(_stamp(each) for each in waiting.timers.values())

@@ -1,7 +1,7 @@
 """A lane: one incident with its node. Which moves it has, where each leads, and what the witness says to it."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from incident.plans import fault
 from model.machines import Change, Machine
 from model.running import NOW, T0, Answer, Cancel, Fire, Message, Sent, StuckError
 from model.witness import act_of, check_act, check_end, check_record, check_unblock
-from model.world import CONDITION, LADDER_OF, RANK, Node, choices, plan_of
+from model.world import CONDITION, LADDER_OF, LADDERS, RANK, Node, choices, plan_of
 
 from gpu_runbooks.activities.model.fault import Entity, FaultSource
 from gpu_runbooks.activities.names import budget_id, incident_id
@@ -28,6 +28,10 @@ WORDS: dict[str, dict[str, Any]] = {
     "escalate_to replace": PERSON | {"rung": "replace"},
 }
 """What people say, by update and what it is about; abort beside, as often as they like."""
+
+
+PREPARING = frozenset({"inspect_instance", "pause_gpu_services", "replace_instance", "delete_node_claim"})
+"""Activities that are of an act already: a stop that comes now is about the next one."""
 
 
 class Lane(NamedTuple):
@@ -67,6 +71,8 @@ class Move:
     """Nothing but time passes."""
     best: bool = False
     """What happens when all goes well."""
+    forced: bool = False
+    """Somebody ends the incident, or the node, who was not asked to: nothing may depend on that."""
 
 
 @dataclass
@@ -74,8 +80,6 @@ class Lanes:
     """All states of one lane that were met so far."""
 
     node: str
-    first: str
-    """Code of the first fault."""
     limits: Limits
     known: list[Lane] = field(default_factory=list)
     numbers: dict[Lane, int] = field(default_factory=dict)
@@ -87,16 +91,18 @@ class Lanes:
         self.id = incident_id(CLUSTER, self.node)
         self.machine = Machine(NodeRemediation, self.id, _forget)
 
-    def share(self, other: "Lanes") -> None:
-        """Use one table of states with another lane, whose incident began with another fault."""
-        self.machine, self.known, self.numbers = other.machine, other.known, other.numbers
-
-    def begin(self) -> int:
-        """The incident of the first fault, in its first state."""
+    def begin(self, first: str) -> int:
+        """An incident in its first state, opened for a fault of this code."""
         node = Node(self.node)
-        report = _report(self.first, node, "first", tolerated=False)
+        report = _report(first, node, "first", tolerated=first == CONDITION)
         run = self.machine.begin(json.dumps({"report": report}).replace(NOW, f"{T0:%Y-%m-%dT%H:%M:%SZ}"))
-        return self.number(Lane(run, node._replace(owed=RANK.get(LADDER_OF[self.first], 0))))
+        if first == CONDITION:
+            return self.number(Lane(run, node._replace(flaps=True)))
+        return self.number(Lane(run, node._replace(owed=LADDERS.get(LADDER_OF[first], 0))))
+
+    def nobody(self) -> int:
+        """A node that has no incident."""
+        return self.number(Lane(-1, Node(self.node, sick=False)))
 
     def number(self, lane: Lane) -> int:
         """Number of a state."""
@@ -161,7 +167,13 @@ class Lanes:
             if activity.limit is None:
                 found.append(Move(f"waits for {activity.name}", self.number(lane), "rule 6: without a limit"))
             first = True
-            for choice in choices(activity, lane.node, activity.seq in waiting.cut_short):
+            ways = choices(
+                activity,
+                lane.node,
+                cut_short=activity.seq in waiting.cut_short,
+                unsent=activity.seq in waiting.unsent,
+            )
+            for choice in ways:
                 if lane.troubles + choice.trouble > self.limits.troubles:
                     continue
                 node = choice.node
@@ -189,11 +201,14 @@ class Lanes:
         return [move]
 
     def _people(self, lane: Lane) -> list[Move]:
-        found = [self._feed("a person says abort", lane, Message("abort", json.dumps(PERSON), update=True), lane.node)]
+        abort = Message("abort", json.dumps(PERSON), update=True)
+        found = [self._feed("a person says abort", lane, abort, lane.node)]
+        if found[0] is not None:
+            found[0] = replace(found[0], forced=not self.machine.states[lane.run].asks)
         if lane.words >= self.limits.words:
             return [move for move in found if move is not None]
         after = lane._replace(words=lane.words + 1)
-        for words, said in WORDS.items():
+        for words, said in WORDS.items() if self.machine.states[lane.run].asks else ():
             node = lane.node
             if words == "retry":
                 node = node._replace(owed=0)  # whoever says it has mended what a repair was owed for
@@ -203,8 +218,11 @@ class Lanes:
             found.append(self._feed(f"a person says {words}", after, message, node))
         if lane.node.blocked:
             free = lane.node._replace(blocked=False)
-            found.append(Move("a person runs kubectl uncordon", self.number(after._replace(node=free))))
-        found.append(self._feed("a person cancels the workflow", after, Cancel(), lane.node))
+            given = self.number(after._replace(node=free))
+            found.append(Move("a person runs kubectl uncordon", given, forced=True))
+        cancelled = self._feed("a person cancels the workflow", after, Cancel(), lane.node)
+        if cancelled is not None:
+            found.append(replace(cancelled, forced=True))
         return [move for move in found if move is not None]
 
     def _mishaps(self, lane: Lane) -> list[Move]:
@@ -222,17 +240,17 @@ class Lanes:
         if lane.troubles < self.limits.troubles and node.present:
             after = lane._replace(troubles=lane.troubles + 1)
             booted = node.rebooted()._replace(seen=node.seen, owed=0)
-            again = node._replace(registered=node.registered + 1, blocked=False, emptied="")
-            away = node._replace(present=False, blocked=False, emptied="")
+            again = node._replace(registered=node.registered + 1, blocked=False)
+            away = node._replace(present=False, blocked=False)
             found += [
-                Move("somebody reboots the node", self.number(after._replace(node=booted))),
-                Move("the node registers again", self.number(after._replace(node=again))),
-                Move("the machine goes away", self.number(after._replace(node=away))),
+                Move("somebody reboots the node", self.number(after._replace(node=booted)), forced=True),
+                Move("the node registers again", self.number(after._replace(node=again)), forced=True),
+                Move("the machine goes away", self.number(after._replace(node=away)), forced=True),
             ]
         return found
 
     def _fault(self, code: str, lane: Lane, node: Node, *, tolerated: bool) -> Move | None:
-        rank = RANK.get(LADDER_OF[code], 0)
+        rank = LADDERS.get(LADDER_OF[code], 0)
         report = _report(code, node, f"joined-{lane.faults}", tolerated=tolerated)
         if tolerated:
             node = node._replace(flaps=True)
@@ -262,19 +280,22 @@ class Lanes:
         wrong, begins, node = self._witness(state.data, change, node)
         after = self.machine.states[change.state]
         lane = lane._replace(run=change.state)
+        halfway = isinstance(what, Answer) and state.waiting.activities[what.seq].name in PREPARING
         began = [
             activity
             for seq, activity in after.waiting.activities.items()
-            if change.before is not None or seq not in state.waiting.activities
+            if (change.before is not None or seq not in state.waiting.activities)
+            and seq not in after.waiting.unsent
         ]
         for activity in began:
             if (rung := act_of(activity)) and not wrong:
-                wrong, begins = check_act(activity, rung, node), rung
+                known = node._replace(stopped=node.stopped and not halfway)
+                wrong, begins = check_act(activity, rung, known), rung
             if activity.name == "unblock_node" and not wrong:
                 wrong = check_unblock(node)
             if begins:
                 node = node._replace(disrupted=True)
-        if passes and not change.showed and not _noted(change) and not wrong:
+        if passes and not change.showed and not wrong:
             wrong = "rule 6: a wait ends, and nothing follows from it"
         if after.waiting.ended is not None:
             outcome = _outcome(after.waiting.ended, what)
@@ -299,10 +320,6 @@ class Lanes:
             if rank:
                 node = node._replace(valid=False, measured=False)
         return wrong, "", node._replace(proofs=frozenset())
-
-
-def _noted(change: Change) -> bool:
-    return change.before is not None and bool(change.before["incident"]["notes"])
 
 
 def _outcome(ended: str, what: Any) -> str:
@@ -337,4 +354,3 @@ def _forget(data: dict[str, Any]) -> None:
         act["proof"] = act["evidence"] = ""
 
 
-__all__ = ["BUDGET", "CLUSTER", "POOL", "Answer", "Lane", "Lanes", "Limits", "Move"]

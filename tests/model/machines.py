@@ -33,6 +33,8 @@ class State:
     waiting: Waiting
     data: dict[str, Any]
     """What the run began with, read."""
+    asks: bool
+    """The incident asks a person."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Machine:
         self.states: list[State] = []
         self._begun: dict[str, int] = {}
         self._within: dict[bytes, int] = {}
+        self._begun_with_notes: dict[str, bool] = {}
         self._changes: dict[tuple[int, Input], Change] = {}
         self.runs = 0
 
@@ -65,12 +68,9 @@ class Machine:
         if known is not None:
             return known
         run = self._run(argument, ())
-        if run.waiting.continued is not None:
-            number = self._continue(run)
-        else:
-            number = self._intern(argument, (), run, json.loads(argument))
-            run.close()
-        self._begun[argument] = number
+        number = self._begun[argument] = self._intern(argument, (), run, json.loads(argument))
+        self._begun_with_notes[argument] = _notes(run) > 0
+        run.close()
         return number
 
     def feed(self, number: int, what: Input) -> Change:
@@ -82,7 +82,7 @@ class Machine:
 
     def _feed(self, state: State, number: int, what: Input) -> Change:
         run = self._run(state.begun_with, state.inputs)
-        shown = run.waiting.showed
+        shown, noted = run.waiting.showed, _notes(run)
         run.feed(what)
         waiting = run.waiting
         if waiting.refused:
@@ -90,12 +90,15 @@ class Machine:
             return Change(number, waiting.refused, None, showed=False)
         if waiting.continued is None:
             after = self._intern(state.begun_with, (*state.inputs, what), run, state.data)
+            showed = waiting.showed > shown or _notes(run) > noted
             run.close()
-            return Change(after, "", None, showed=waiting.showed > shown)
+            return Change(after, "", None, showed)
+        showed = waiting.showed > shown or _notes(run) > noted
         before = json.loads(waiting.continued)
-        after = self._continue(run)
-        showed = waiting.showed > shown or self.states[after].waiting.showed > 0
-        return Change(after, "", before, showed=showed)
+        argument = self._argument(run)
+        after = self.begin(argument)
+        began = self._begun_with_notes[argument] or self.states[after].waiting.showed > 0
+        return Change(after, "", before, showed or began)
 
     def _run(self, argument: str, inputs: tuple[Input, ...]) -> Run:
         self.runs += 1
@@ -104,12 +107,12 @@ class Machine:
             run.feed(each)
         return run
 
-    def _continue(self, run: Run) -> int:
-        text = run.waiting.continued or ""
-        run.close()
-        data = json.loads(text)
+    def _argument(self, run: Run) -> str:
+        """What a run that has continued as new hands to the next."""
+        data = json.loads(run.waiting.continued or "")
         self._forget(data)
-        return self.begin(_from_now(json.dumps(data, sort_keys=True), run.waiting.now))
+        run.close()
+        return _from_now(json.dumps(data, sort_keys=True), run.waiting.now)
 
     def _intern(self, argument: str, inputs: tuple[Input, ...], run: Run, data: dict[str, Any]) -> int:
         text = run.waiting.ended or insides(run, inputs, self._forget)
@@ -118,8 +121,19 @@ class Machine:
         known = self._within.get(digest)
         if known is None:
             known = self._within[digest] = len(self.states)
-            self.states.append(State(argument, inputs, run.waiting, data))
+            self.states.append(State(argument, inputs, run.waiting, data, _asks(run)))
         return known
+
+
+def _asks(run: Run) -> bool:
+    incident = getattr(run._instance._object, "_incident", None)  # noqa: SLF001
+    return incident is not None and incident.question is not None
+
+
+def _notes(run: Run) -> int:
+    """Lines that an incident has in its audit."""
+    incident = getattr(run._instance._object, "_incident", None)  # noqa: SLF001
+    return len(incident.notes) if incident is not None else 0
 
 
 def _from_now(text: str, now: datetime) -> str:

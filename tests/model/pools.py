@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from model.lanes import BUDGET, CLUSTER, POOL, Lanes, Limits, Move
 from model.machines import Machine
 from model.running import Activity, Answer, Fire, Message, Sent, StuckError
-from model.world import RANK
 
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 
@@ -37,6 +36,8 @@ class Pool(NamedTuple):
     to_lanes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     granted: tuple[bool, bool] = (False, False)
     """A grant is on its way or was heard, and the slot was not given back."""
+    turns: tuple[int, int] = (0, 0)
+    """How often each gave its slot or its request back: an earlier grant that comes now is void."""
     braked: bool = False
     """The budget heard of a storm that is not over."""
     budget_ends: int = 0
@@ -61,19 +62,18 @@ class Step:
     state: Pool
     wrong: str = ""
     best: bool = False
-    passes: bool = False
+    forced: bool = False
 
 
 class Pools:
     """Successors of the states of a pool. Both lanes are one table: an incident knows only its own node."""
 
-    def __init__(self, first: tuple[str, str], limits: Limits, worlds: Worlds) -> None:
+    def __init__(self, first: tuple[str, ...], limits: Limits, worlds: Worlds) -> None:
         self.worlds = worlds
-        shared = {code: Lanes(NODES[0], code, limits) for code in dict.fromkeys(first)}
-        for code in shared:
-            shared[code].share(shared[first[0]])
-        self.tables = shared[first[0]]
-        self.begun = tuple(shared[code].begin() for code in first)
+        self.tables = Lanes(NODES[0], limits)
+        self.begun = [self.tables.begin(code) for code in first]
+        if len(self.begun) == 1:
+            self.begun.append(self.tables.nobody())
         self.budget = Machine(DisruptionBudget, BUDGET, lambda slots: slots.update(notes=[]))
         self._messages: list[tuple[str, str]] = []
         self._numbers: dict[tuple[str, str], int] = {}
@@ -82,14 +82,14 @@ class Pools:
         """Both incidents have just opened."""
         state = Pool((self.begun[0], self.begun[1]))
         for lane in (0, 1):
-            state = self._settle(state, lane)
+            state, _ = self._settle(state, lane)
         return state
 
     def steps(self, state: Pool) -> Iterator[Step]:
         """All that may happen next."""
+        yield from self._of_budget(state)
         for lane in (0, 1):
             yield from self._of_lane(state, lane)
-        yield from self._of_budget(state)
         yield from self._of_others(state)
 
     def ended(self, state: Pool) -> bool:
@@ -118,8 +118,8 @@ class Pools:
                 first = json.dumps({"cluster": CLUSTER, "pool": POOL})
                 after = self._set_off(after._replace(budget=self.budget.begin(first)))
             after = self._mail(after, lane, "request_slot", request)
-        words = f"{NODES[lane]}: {move.words}"
-        return Step(words, self._settle(after, lane), wrong, best or move.best, move.passes)
+        after, later = self._settle(after, lane)
+        return Step(f"{NODES[lane]}: {move.words}", after, wrong or later, best or move.best, move.forced)
 
     def _act(self, state: Pool, lane: int, move: Move) -> str:
         """What rules 2 and 10 say against an act that begins now."""
@@ -138,8 +138,9 @@ class Pools:
             return f"rule 10: {move.begins} begins while {others} other node is disrupted, and {LIMIT} may be"
         return ""
 
-    def _settle(self, state: Pool, lane: int) -> Pool:
-        """Have the server take in what the incident sends."""
+    def _settle(self, state: Pool, lane: int) -> tuple[Pool, str]:
+        """Have the server take in what the incident sends; and what rule it breaks as it goes on."""
+        wrong = ""
         while (signal := self.tables.signal(state.lanes[lane])) is not None:
             to, name, argument = signal
             delivered = to != BUDGET or state.budget >= 0
@@ -147,10 +148,12 @@ class Pools:
                 if delivered:
                     state = self._mail(state, lane, name, argument)
                 if name == "return_slot":
-                    state = state._replace(granted=_put(state.granted, lane, False))
+                    turns = _put(state.turns, lane, json.loads(argument)["turn"])
+                    state = state._replace(granted=_put(state.granted, lane, False), turns=turns)
             sent = self.tables.sent(state.lanes[lane], delivered=delivered)
             state = state._replace(lanes=_put(state.lanes, lane, sent.lane))
-        return state
+            wrong = wrong or sent.wrong or self._act(state, lane, sent)
+        return state, wrong
 
     def _mail(self, state: Pool, lane: int, name: str, argument: str) -> Pool:
         request = json.loads(argument.replace(NODES[0], NODES[lane]))
@@ -182,9 +185,9 @@ class Pools:
             yield self._budget(f"budget: {activity.name}", state, Answer(activity.seq, answer), best=True)
         if waiting.timers:
             seq = min(waiting.timers, key=lambda each: (waiting.timers[each], each))
-            yield self._budget("budget: time passes", state, Fire(seq), passes=True)
+            yield self._budget("budget: time passes", state, Fire(seq))
 
-    def _budget(self, words: str, state: Pool, what: Any, *, best: bool = False, passes: bool = False) -> Step:
+    def _budget(self, words: str, state: Pool, what: Any, *, best: bool = False) -> Step:
         try:
             change = self.budget.feed(state.budget, what)
         except StuckError as error:
@@ -199,7 +202,7 @@ class Pools:
                     wrong = f"rule 10: the budget grants {NODES[lane]} a second slot of {LIMIT}"
         if self.budget.states[after.budget].waiting.ended is not None:
             wrong = f"the budget ends: {self.budget.states[after.budget].waiting.ended}"
-        return Step(words, after, wrong, best, passes)
+        return Step(words, after, wrong, best)
 
     def _set_off(self, state: Pool) -> Pool:
         """Have the server take in what the budget sends, and answer what decides nothing."""
@@ -216,7 +219,7 @@ class Pools:
                     box = state.to_lanes[lane]
                     if not box or box[-1] != number:
                         state = state._replace(to_lanes=_put(state.to_lanes, lane, (*box, number)))
-                    if signal.name == "slot_granted":
+                    if signal.name == "slot_granted" and json.loads(argument)["turn"] == state.turns[lane]:
                         state = state._replace(granted=_put(state.granted, lane, True))
                 what: Any = Sent(signal.seq, runs or lane is None)
             elif quiet is not None:
@@ -260,13 +263,19 @@ class Pools:
         raise LookupError(f"tests/model/pools.py does not say what activity {activity.name} answers")
 
     def _of_others(self, state: Pool) -> Iterator[Step]:
+        for each in (0, 1):
+            lane = self.tables.known[state.lanes[each]]
+            if lane.run < 0 and lane.node.blocked:
+                free = lane._replace(node=lane.node._replace(blocked=False, disrupted=False))
+                lanes = _put(state.lanes, each, self.tables.number(free))
+                yield Step(f"{NODES[each]}: a person gives the node back", state._replace(lanes=lanes))
         if state.budget < 0:
             return
         if state.budget_ends < self.worlds.budget_ends:
             without = state._replace(
                 budget=-1, to_budget=(), braked=False, budget_ends=state.budget_ends + 1
             )
-            yield Step("somebody terminates the budget", without)
+            yield Step("somebody terminates the budget", without, forced=True)
         if state.brakes < 2 * self.worlds.brakes:
             mode = "off" if state.brakes % 2 else "stop"
             brake = json.dumps({"mode": mode, "why": "a storm", "storm": "s1" if mode == "stop" else ""})
@@ -299,5 +308,3 @@ def _of(argument: str) -> str:
 def _put(pair: tuple[Any, Any], lane: int, value: Any) -> tuple[Any, Any]:
     return (value, pair[1]) if lane == 0 else (pair[0], value)
 
-
-__all__ = ["RANK", "Pool", "Pools", "Step", "Worlds"]

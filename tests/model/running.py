@@ -114,6 +114,8 @@ class Waiting:
     signals: dict[int, Signal] = field(default_factory=dict)
     cut_short: set[int] = field(default_factory=set)
     """Activities that were asked to end."""
+    unsent: set[int] = field(default_factory=set)
+    """Those of them that were asked for at the same moment: they never reach a worker."""
     showed: int = 0
     """Commands that anybody sees, of the whole run: all but timers."""
     refused: str = ""
@@ -154,7 +156,7 @@ class Run:
         job.initialize_workflow.workflow_type = definition.name or ""
         job.initialize_workflow.workflow_id = workflow_id
         job.initialize_workflow.arguments.append(_payload(argument))
-        self._activate(job)
+        self._activate(job, suggest=False)  # no run is long as it begins
 
     def feed(self, what: Input) -> None:
         """Give the run its next input, at the time that belongs to it."""
@@ -205,9 +207,11 @@ class Run:
                 job.cancel_workflow.reason = "cancelled by a person"
         return job
 
-    def _activate(self, job: WorkflowActivationJob, *, suggest: bool = True) -> None:
+    def _activate(self, job: WorkflowActivationJob, *, suggest: bool) -> None:
+        known = set(self.waiting.activities)
         for command in self._send([job], suggest=suggest):
             self._take_in(command)
+        self.waiting.unsent |= self.waiting.cut_short - known
 
     def _send(self, jobs: Iterable[WorkflowActivationJob], *, suggest: bool) -> Iterable[WorkflowCommand]:
         activation = WorkflowActivation(run_id="run", jobs=jobs, continue_as_new_suggested=suggest)

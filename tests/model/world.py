@@ -20,6 +20,10 @@ GOOD = "False"
 CONDITION = "KernelDeadlock"
 
 RANK = {"reset_gpu": 1, "reboot": 2, "replace": 3}
+"""The repairs, mildest first."""
+
+LADDERS = {"reset": 1, "reboot": 2, "replace": 3}
+"""Ladders by the rank of their first repair; others owe none."""
 
 
 class Node(NamedTuple):
@@ -95,16 +99,19 @@ class UnansweredError(Exception):
     """The model knows nothing of an activity."""
 
 
-def choices(activity: Activity, node: Node, cancelled: bool) -> Iterator[Choice]:
+def choices(activity: Activity, node: Node, *, cut_short: bool, unsent: bool) -> Iterator[Choice]:
     """All ways in which an activity may go, the best one first."""
+    if unsent:
+        yield _choice(activity, "is never begun", Failed("cancelled"), node, 0)
+        return
     request = json.loads(activity.request)
     answers = ANSWERS.get(activity.name)
     if answers is None:
         raise UnansweredError(f"tests/model/world.py does not say what activity {activity.name} answers")
     for words, result, after, trouble in answers(request, node):
         yield _choice(activity, words, result, after, trouble)
-    if cancelled:
-        yield _choice(activity, "is cut short", errors_of("cancelled"), node, 0)
+    if cut_short:
+        yield _choice(activity, "is cut short", Failed("cancelled"), node, 0)
 
 
 def _choice(activity: Activity, words: str, result: Any, after: Node, trouble: int) -> Choice:
@@ -131,16 +138,13 @@ class Late(NamedTuple):
 Way = tuple[str, Any, Node, int]
 
 
-def errors_of(kind: str) -> Failed:
-    return Failed(kind)
-
-
 NO_ANSWER = Failed(errors.UNAVAILABLE)
 
 
 def observe_node(request: dict[str, Any], node: Node) -> Iterable[Way]:
     seen = node._replace(
-        seen=(node.machine, node.registered, node.boot, node.blocked) if node.present else (0, 0, 0, False)
+        seen=(node.machine, node.registered, node.boot, node.blocked) if node.present else (0, 0, 0, False),
+        emptied=node.emptied if node.blocked else "",  # any pod may have come
     )
     words = "shows the node" if node.present else "finds no node"
     shown = {
@@ -249,7 +253,7 @@ def run_node_task(request: dict[str, Any], node: Node) -> Iterable[Way]:
     else:
         fine = not node.sick
         facts = _facts(node, fine=fine)
-        measured = node._replace(measured=fine, valid=False, seen=None)
+        measured = node._replace(measured=fine, valid=False)  # the agent there has just answered
         words = "measures healthy hardware" if fine else "measures a fault"
         yield words, {"task": "t", "outcome": "succeeded", "facts": facts}, measured, 0
         silent = node._replace(measured=False, valid=False, seen=None)
