@@ -96,6 +96,8 @@ class IncidentMessages(PeopleMessages):
             return
         if grant.turn != incident.slot_turn:
             return  # the budget has heard by now, or will, that this one was given back
+        if incident.stopped:
+            incident.drained = incident.examined = None  # days may have passed
         incident.slot_held, incident.stopped = True, ""
         incident.looked = False  # it may have waited for hours
 

@@ -134,6 +134,7 @@ async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
         return over or incident.looks_again
 
     await stand_by(incident, news, step.until - workflow.now(), "paused by a person")
+    incident.drained = incident.examined = None  # days may have passed
 
 
 async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:
