@@ -107,7 +107,7 @@ class ClusterActivities(ABC):
     @activity.defn
     @abstractmethod
     async def page(self, request: Page) -> Paged:
-        """Raise an alert, repeat it or take it back, with an Event on the Node. Nobody reached is no error."""
+        """Raise an alert, repeat it, take it back, with an Event on the Node. Nobody reached is no error."""
 
     @activity.defn
     @abstractmethod

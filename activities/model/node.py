@@ -55,7 +55,7 @@ class BlockNode(Wire):
     only_adopt: bool = False
     """Take over a block of ours that stands; never block a node that has none."""
     take_opted_out: bool = False
-    """Also where the owners of the node want nothing done to it: it is to be validated, or is ours already."""
+    """Also where its owners want nothing done to it: it is to be validated, or is ours already."""
 
 
 class BlockResult(Wire):

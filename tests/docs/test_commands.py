@@ -10,8 +10,8 @@ import pytest
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, incident_id
 from gpu_runbooks.workers.command_line import main
 from gpu_runbooks.workers.settings import Settings
-from gpu_runbooks.workflows.opening import LADDERS, read_cluster, read_start
 from gpu_runbooks.workflows.budget_orders import HaltOrder, LimitOrder, StormOrder
+from gpu_runbooks.workflows.opening import LADDERS, read_cluster, read_start
 from gpu_runbooks.workflows.operator import Abort, DrainOrder, Escalation, Pause, RungWord, Signed, Word
 from gpu_runbooks.workflows.people import PeopleMessages
 from gpu_runbooks.workflows.phases import Phase, Runbook

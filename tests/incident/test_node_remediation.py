@@ -175,7 +175,7 @@ async def test_a_ladder_without_a_rung_left_asks_a_person_reminds_and_keeps_bloc
         assert seen.blocked
         assert [holder["node"] for holder in (await slots(skipping.client))["holders"]] == ["n1"]
         events = [event async for event in handle.fetch_history_events()]
-        assert len(events) < 220  # three reminders, an alert kept up, and a look every five minutes among them
+        assert len(events) < 220  # three reminders, an alert kept up, a look every five minutes among them
         await handle.execute_update(
             "escalate_to", {"operator": "ana", "reason": "group is back", "rung": "replace"}
         )
