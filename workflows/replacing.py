@@ -40,6 +40,10 @@ from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof,
 BUDGETS_LIMIT = timedelta(minutes=10)
 """How long Karpenter's budgets are waited for before the incident looks at its own slot and orders again."""
 
+ROBBED_PATIENCE = timedelta(seconds=30)
+"""How long a claim waits on after another incident took a machine of its list, before the group is asked for
+a newer list. Doubled each time."""
+
 AWS_UNSURE = frozenset({AWS, NOT_VERIFIED})
 """AWS was throttled or away, or does not show yet what it was asked for."""
 
@@ -133,7 +137,12 @@ async def _by_group(incident: Incident, step: Repair, started: datetime, deadlin
         incident.requested = await _terminate(incident, launched)
     requested, incident.gone = incident.requested, True
     coming = await _see_it_coming(requested, deadline)
-    claimed = await _claim(incident, old, deadline, instances=coming.instances)
+    patience = ROBBED_PATIENCE
+    claimed = await _claim(incident, old, deadline, instances=coming.instances, patience=patience)
+    while claimed.taken and incident.outcome is None and workflow.now() < deadline:
+        patience *= 2
+        coming = await _see_it_coming(requested, deadline)
+        claimed = await _claim(incident, old, deadline, instances=coming.instances, patience=patience)
     if not claimed.proven or claimed.identity is None:
         return Proof(proven=False, text=f"{old.instance_id} was terminated, but {claimed.message}")
     new = claimed.identity
@@ -238,6 +247,7 @@ async def _claim(
     *,
     instances: tuple[str, ...] = (),
     node_pool: str = "",
+    patience: timedelta = timedelta(0),
 ) -> ReplacementProof:
     """Claim the Node of the successor: of the same owner, or a stranger's node of the pool would be taken."""
     of_owner = {NODE_POOL_LABEL: node_pool} if node_pool else {}
@@ -253,6 +263,7 @@ async def _claim(
             launched_after=incident.terminated or workflow.now(),
             instances=instances,
             deadline=deadline,
+            patience=patience,
         ),
         summary=f"wait for the node that replaces {old.name}, claim and block it",
         **until(deadline, workflow.now()),

@@ -97,12 +97,16 @@ class ClaimReplacement(Wire):
     """Instance ids that the owner of the replaced one has; empty for any new machine of the pool."""
     launched_after: datetime
     deadline: datetime
+    patience: timedelta = timedelta(0)
+    """How long to wait on once another incident has taken a machine of the list."""
 
 
 class ReplacementProof(Wire):
     proven: bool
     identity: NodeIdentity | None = None
     message: str = ""
+    taken: bool = False
+    """Others took machines of the list, and none was left in time: the owner may have launched more since."""
 
 
 class RebootInstance(Wire):

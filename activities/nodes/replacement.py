@@ -5,6 +5,7 @@ other's write names an old resource version, is refused, and it looks on.
 """
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -28,6 +29,8 @@ from gpu_runbooks.activities.nodes.node import (
 CLOCK_SKEW = timedelta(seconds=5)
 """Between Temporal's clock and the API server's, which also counts whole seconds only."""
 
+TAKEN: Literal["taken"] = "taken"
+
 CLAIM_AGAIN = 1.0
 """Seconds after a claim that did not stand, since somebody else writes to the Node."""
 
@@ -41,14 +44,11 @@ async def claim_replacement(kubernetes: Kubernetes, request: ClaimReplacement) -
     """
     selector = ",".join(f"{key}={value}" for key, value in sorted(request.pool_selector.items()))
     while True:
-        node = await wait_for(
-            kubernetes,
-            NODES,
-            lambda nodes: choose(nodes, request),
-            request.deadline,
-            label_selector=selector,
-        )
-        if node is None:
+        node = await _appeared(kubernetes, selector, request)
+        if node == TAKEN and seconds_until(request.deadline) > 0:
+            message = "other incidents took the machines that had been launched; more may have come since"
+            return ReplacementProof(proven=False, message=message, taken=True)
+        if node is None or node == TAKEN:
             return ReplacementProof(proven=False, message="no new Node of the pool came by the deadline")
         if not is_claimed(node, request) and not await _claimed(kubernetes, node, request):
             left = seconds_until(request.deadline)
@@ -59,6 +59,25 @@ async def claim_replacement(kubernetes: Kubernetes, request: ClaimReplacement) -
         proof = await _ready(kubernetes, identity_of(node), request.deadline)
         if proof is not None:
             return proof
+
+
+async def _appeared(
+    kubernetes: Kubernetes, selector: str, request: ClaimReplacement
+) -> Object | Literal["taken"] | None:
+    """The Node to claim; `taken` where others took one and none came within the patience; else None."""
+
+    def decide(nodes: dict[str, Object]) -> tuple[Object | None] | None:
+        node = choose(nodes, request)
+        return (node,) if node is not None or is_robbed(nodes.values(), request) else None
+
+    found = await wait_for(kubernetes, NODES, decide, request.deadline, label_selector=selector)
+    if found is None or found[0] is not None:
+        return found[0] if found else None
+    soon = min(request.deadline, datetime.now(UTC) + request.patience)
+    node = await wait_for(
+        kubernetes, NODES, lambda nodes: choose(nodes, request), soon, label_selector=selector
+    )
+    return node or TAKEN
 
 
 def _contested(name: str) -> str:
@@ -82,6 +101,32 @@ def choose(nodes: dict[str, Object], request: ClaimReplacement) -> Object | None
     )
 
 
+def is_robbed(nodes: Iterable[Object], request: ClaimReplacement) -> bool:
+    """Whether another incident took a machine that was in the list, so that the list may lack ours.
+
+    Two incidents of one group may each take the machine that was launched for the other, and only the later
+    list names both.
+    """
+    return any(
+        identity_of(node).instance_id in request.instances
+        and _is_since(node, request)
+        and _is_of_another(node, request)
+        for node in nodes
+    )
+
+
+def _is_since(node: Object, request: ClaimReplacement) -> bool:
+    created = datetime.fromisoformat(node["metadata"]["creationTimestamp"])
+    return created >= request.launched_after - CLOCK_SKEW
+
+
+def _is_of_another(node: Object, request: ClaimReplacement) -> bool:
+    """Whether it is another incident's successor, or was somebody's and is back in service."""
+    if names.REPLACED_ANNOTATION in annotations_of(node):
+        return True
+    return annotations_of(node).get(names.REPLACES_ANNOTATION) not in {None, request.incident}
+
+
 def is_candidate(node: Object, request: ClaimReplacement) -> bool:
     """A Node of another machine, made since the launch, that is nobody else's and never was.
 
@@ -89,8 +134,7 @@ def is_candidate(node: Object, request: ClaimReplacement) -> bool:
     of an EC2 instance comes an EC2 instance, of the same group where the group is known.
     """
     metadata, machine = node["metadata"], identity_of(node)
-    created = datetime.fromisoformat(metadata["creationTimestamp"])
-    if metadata.get("deletionTimestamp") or created < request.launched_after - CLOCK_SKEW:
+    if metadata.get("deletionTimestamp") or not _is_since(node, request):
         return False
     if not machine.provider_id or machine.provider_id == request.replaced.provider_id:
         return False
@@ -104,9 +148,7 @@ def is_candidate(node: Object, request: ClaimReplacement) -> bool:
         return False
     if marker is not None and (marker.incident != request.incident or is_held_from(marker, request.run_id)):
         return False
-    if names.REPLACED_ANNOTATION in annotations_of(node):
-        return False
-    return annotations_of(node).get(names.REPLACES_ANNOTATION) in {None, request.incident}
+    return not _is_of_another(node, request)
 
 
 def is_claimed(node: Object, request: ClaimReplacement) -> bool:

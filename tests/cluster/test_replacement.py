@@ -10,9 +10,9 @@ from cluster.conftest import KEEP_OTHERS_OFF, block_request, soon, until
 from gpu_runbooks.activities import names
 from gpu_runbooks.activities.karpenter.objects import DO_NOT_REPAIR
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH
-from gpu_runbooks.activities.model.node import NodeIdentity
+from gpu_runbooks.activities.model.node import NodeIdentity, UnblockNode
 from gpu_runbooks.activities.model.repair import ClaimReplacement
-from gpu_runbooks.activities.nodes.block import block
+from gpu_runbooks.activities.nodes.block import block, unblock
 from gpu_runbooks.activities.nodes.node import identity_of, marker_of, observe
 from gpu_runbooks.activities.nodes.replacement import claim_replacement, is_candidate
 from testbed.api_faults import respond, status
@@ -56,6 +56,24 @@ async def test_a_node_of_another_group_is_nobodys_successor(kubernetes, make_nod
     assert not (await claim_replacement(kubernetes, strangers)).proven
     proof = await claim_replacement(kubernetes, mine.model_copy(update={"instances": (machine.instance_id,)}))
     assert proof.identity == machine
+
+
+async def test_an_incident_whose_machine_another_one_took_says_so_and_asks_for_a_newer_list(
+    kubernetes, make_node, pool
+):
+    """Each of two may take the machine that was launched for the other. The one in service is left alone."""
+    since = datetime.now(UTC) - timedelta(minutes=1)
+    first = identity_of(await make_node(pool=pool))
+    taken = claim(pool, "node/test/b", launched_after=since, instances=(first.instance_id,))
+    assert (await claim_replacement(kubernetes, taken)).proven
+    mine = claim(pool, "node/test/a", launched_after=since, instances=(first.instance_id,))
+    robbed = await claim_replacement(kubernetes, mine)
+    assert (robbed.proven, robbed.taken) == (False, True)
+    await unblock(kubernetes, UnblockNode(identity=first, incident=taken.incident, run_id=taken.run_id))
+    assert (await claim_replacement(kubernetes, mine)).taken
+    second = identity_of(await make_node(pool=pool))
+    newer = mine.model_copy(update={"instances": (first.instance_id, second.instance_id)})
+    assert (await claim_replacement(kubernetes, newer)).identity == second
 
 
 async def test_new_node_is_claimed_blocked_and_ready(admin, kubernetes, make_node, pool):
