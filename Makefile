@@ -67,6 +67,10 @@ fuzz: binaries ## Feed a million mutated lines to the kernel log parser, thousan
 	@python -m testbed.fuzz_kernel_log $(if $(SEED),--seed '$(SEED)')
 	FUZZ_EXAMPLES=3000 pytest -q --numprocesses 0 tests/intake/test_hostile_input.py
 
+.PHONY: model
+model: setup ## Explore every interleaving of two incidents and their budget (under 10 minutes of one core)
+	@PYTHONPATH=deploy:tests python -m model
+
 .PHONY: testbed-up
 testbed-up: binaries ## Start the testbed and leave it running
 	@python -m testbed up

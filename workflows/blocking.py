@@ -160,8 +160,11 @@ async def remove_block(incident: Incident) -> None:
 
 
 async def may_act(incident: Incident, act: str) -> bool:
-    """Look at the node before an act that its owners may not want: also whether they opted out."""
-    return await clear(incident, act) and not incident.opted_out
+    """Look at the node before an act that its owners may not want: also whether they opted out.
+
+    A halt or a storm may have come while we looked: then nothing begins any more.
+    """
+    return await clear(incident, act) and not incident.opted_out and not incident.stopped
 
 
 async def clear(incident: Incident, act: str) -> bool:

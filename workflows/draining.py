@@ -62,6 +62,8 @@ async def restart_workload(incident: Incident, rung: Rung) -> None:
     except HoldersUnknownError as error:
         incident.question = f"{error} (measurement {measured.outcome}: {measured.message})"
         return
+    if incident.stopped:  # by a halt or a storm that came while we asked
+        return
     drained = DrainResult(outcome="drained", message="no pod holds the GPU any more")
     if pods:
         drained = await _have_pods_leave(incident, rung, f"restart the {len(pods)} pods on the GPU", pods)

@@ -5,10 +5,9 @@ Run as `python -m model.explorer` with tests/ on the path, which `make model` do
 
 import gc
 import logging
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -142,7 +141,8 @@ def _cannot_end(
 ) -> int | None:
     """The first state from which nothing ends the incidents; None where each can end.
 
-    Nobody who was not asked helps. A state that was not gone through can end where all going well from there on ends it. Of these so many
+    Nobody who was not asked helps. A state that was not gone through can end where all going well from
+    there on ends it. Of these so many
     are tried, spread over all of them, and the others are taken to end.
     """
     fine = bytearray(len(states))
@@ -151,9 +151,7 @@ def _cannot_end(
     apart = max(1, len(rest) // MOST_TRIED)
     ends = [*over]
     ends += [
-        each
-        for place, each in enumerate(rest)
-        if place % apart or goes_well(system, states[each], known)
+        each for place, each in enumerate(rest) if place % apart or goes_well(system, states[each], known)
     ]
     queue = deque(ends)
     for each in ends:

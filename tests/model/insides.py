@@ -19,13 +19,13 @@ PRODUCT = next(iter(workflows.__path__))
 
 def insides(run: Run, inputs: tuple[Input, ...], forget: Any) -> str:
     """The memory of a run that was given these inputs."""
-    instance, waiting = run._instance, run.waiting  # noqa: SLF001 - there is no other way to it
-    subject = instance._object  # noqa: SLF001
+    instance, waiting = run._instance, run.waiting
+    subject = instance._object
     holds = {name: _plain(value, None) for name, value in sorted(vars(subject).items()) if name != "_raw"}
     incident = getattr(subject, "_incident", None)
     if incident is not None:
         forget({"incident": holds["_incident"]})
-    tasks = [list(_places(task.get_coro(), incident)) for task in instance._tasks]  # noqa: SLF001
+    tasks = [list(_places(task.get_coro(), incident)) for task in instance._tasks]
     asked = [
         [each.name, each.request, each.seq in waiting.cut_short, each.seq in waiting.unsent]
         for each in waiting.activities.values()

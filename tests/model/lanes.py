@@ -1,4 +1,4 @@
-"""A lane: one incident with its node. Which moves it has, where each leads, and what the witness says to it."""
+"""A lane: one incident with its node. Which moves it has, where each leads, what the witness says to it."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -230,13 +230,15 @@ class Lanes:
         node, found = lane.node, []
         if lane.faults < self.limits.faults:
             after = lane._replace(faults=lane.faults + 1)
-            for code in ("95", "119", "79", "13"):
-                found.append(self._fault(code, after, node, tolerated=False))
+            codes = ("95", "119", "79", "13")
+            found += [self._fault(code, after, node, tolerated=False) for code in codes]
             found.append(self._fault(CONDITION, after, node, tolerated=True))
         if node.flaps:
             argument = json.dumps({"type": CONDITION, "uid": node.identity()["uid"], "at": NOW})
             clear = node._replace(flaps=False)
-            found.append(self._feed("the condition is good again", lane, Message("condition_cleared", argument), clear))
+            found.append(
+                self._feed("the condition is good again", lane, Message("condition_cleared", argument), clear)
+            )
         if lane.troubles < self.limits.troubles and node.present:
             after = lane._replace(troubles=lane.troubles + 1)
             booted = node.rebooted()._replace(seen=node.seen, owed=0)
@@ -257,7 +259,12 @@ class Lanes:
         elif rank:
             node = node._replace(sick=True, valid=False, measured=False, owed=max(node.owed, rank))
         message = Message("report_fault", json.dumps(report), update=True)
-        return self._feed(f"a fault joins that calls for {LADDER_OF[code]}" + (", tolerated" if tolerated else ""), lane, message, node)
+        return self._feed(
+            f"a fault joins that calls for {LADDER_OF[code]}" + (", tolerated" if tolerated else ""),
+            lane,
+            message,
+            node,
+        )
 
     def _feed(
         self,
@@ -352,5 +359,3 @@ def _forget(data: dict[str, Any]) -> None:
     incident["notes"] = []
     for act in incident["acts"]:
         act["proof"] = act["evidence"] = ""
-
-

@@ -126,13 +126,13 @@ class Machine:
 
 
 def _asks(run: Run) -> bool:
-    incident = getattr(run._instance._object, "_incident", None)  # noqa: SLF001
+    incident = getattr(run._instance._object, "_incident", None)
     return incident is not None and incident.question is not None
 
 
 def _notes(run: Run) -> int:
     """Lines that an incident has in its audit."""
-    incident = getattr(run._instance._object, "_incident", None)  # noqa: SLF001
+    incident = getattr(run._instance._object, "_incident", None)
     return len(incident.notes) if incident is not None else 0
 
 
@@ -156,4 +156,4 @@ def _from_now(text: str, now: datetime) -> str:
 
 
 def _read(stamp: str) -> datetime:
-    return datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone(UTC)
+    return datetime.fromisoformat(stamp).astimezone(UTC)

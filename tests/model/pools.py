@@ -151,8 +151,8 @@ class Pools:
                     turns = _put(state.turns, lane, json.loads(argument)["turn"])
                     state = state._replace(granted=_put(state.granted, lane, False), turns=turns)
             sent = self.tables.sent(state.lanes[lane], delivered=delivered)
-            state = state._replace(lanes=_put(state.lanes, lane, sent.lane))
             wrong = wrong or sent.wrong or self._act(state, lane, sent)
+            state = state._replace(lanes=_put(state.lanes, lane, sent.lane))
         return state, wrong
 
     def _mail(self, state: Pool, lane: int, name: str, argument: str) -> Pool:
@@ -178,7 +178,8 @@ class Pools:
             rest = state._replace(to_budget=state.to_budget[1:])
             if name == "brake":
                 rest = rest._replace(braked=json.loads(argument)["mode"] == "stop")
-            yield self._budget(f"budget: hears {name}{_of(argument)}", rest, Message(name, argument), best=True)
+            heard = Message(name, argument)
+            yield self._budget(f"budget: hears {name}{_of(argument)}", rest, heard, best=True)
         waiting = self.budget.states[state.budget].waiting
         for activity in waiting.activities.values():
             answer = self._answer(state, activity)
@@ -240,7 +241,8 @@ class Pools:
                 return json.dumps({"holders": held})
             case "find_closed_incidents":
                 over = {f"node/{CLUSTER}/{NODES[each]}" for each in (0, 1) if lanes[each].run < 0}
-                return json.dumps({"closed": [one for one in request["incidents"] if one["incident"] in over]})
+                closed = [one for one in request["incidents"] if one["incident"] in over]
+                return json.dumps({"closed": closed})
             case "observe_pool":
                 out = [
                     {
@@ -272,16 +274,14 @@ class Pools:
         if state.budget < 0:
             return
         if state.budget_ends < self.worlds.budget_ends:
-            without = state._replace(
-                budget=-1, to_budget=(), braked=False, budget_ends=state.budget_ends + 1
-            )
+            without = state._replace(budget=-1, to_budget=(), braked=False, budget_ends=state.budget_ends + 1)
             yield Step("somebody terminates the budget", without, forced=True)
         if state.brakes < 2 * self.worlds.brakes:
             mode = "off" if state.brakes % 2 else "stop"
             brake = json.dumps({"mode": mode, "why": "a storm", "storm": "s1" if mode == "stop" else ""})
             number = self._message("brake", brake)
             yield Step(
-                "the guard says that a storm is over" if mode == "off" else "the guard says that there is a storm",
+                "the guard says that a storm is over" if mode == "off" else "the guard tells of a storm",
                 state._replace(to_budget=(*state.to_budget, number), brakes=state.brakes + 1),
             )
         if state.repeats < self.worlds.repeats:
@@ -307,4 +307,3 @@ def _of(argument: str) -> str:
 
 def _put(pair: tuple[Any, Any], lane: int, value: Any) -> tuple[Any, Any]:
     return (value, pair[1]) if lane == 0 else (pair[0], value)
-

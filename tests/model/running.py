@@ -134,7 +134,7 @@ class Run:
     """One run of a workflow class."""
 
     def __init__(self, kind: type, workflow_id: str, argument: str) -> None:
-        definition = workflow._Definition.must_from_class(kind)  # noqa: SLF001 - as the SDK's own worker does
+        definition = workflow._Definition.must_from_class(kind)
         self.waiting = Waiting(now=T0)
         self._instance = _on_a_loop(
             WorkflowInstanceDetails(
@@ -270,11 +270,11 @@ class Run:
 
 def _on_a_loop(details: WorkflowInstanceDetails) -> Any:
     """Make the instance, which wants to be made on some event loop and then runs on its own."""
-    asyncio._set_running_loop(_LOOP)  # noqa: SLF001
+    asyncio._set_running_loop(_LOOP)
     try:
         return RUNNER.create_instance(details)
     finally:
-        asyncio._set_running_loop(None)  # noqa: SLF001
+        asyncio._set_running_loop(None)
 
 
 class _Loop:

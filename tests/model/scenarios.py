@@ -1,8 +1,8 @@
 """What is explored: how many incidents, for which faults, and what may go wrong around them.
 
 A wide story has two incidents that compete for one slot, in a world without troubles of their own but with
-storms, a budget that is terminated, and repeated messages. A deep story has one incident, and a world in which
-much may go wrong.
+storms, a budget that is terminated, and repeated messages. A deep story has one incident, and a world in
+which much may go wrong.
 """
 
 from collections.abc import Iterator
@@ -14,26 +14,26 @@ from model.lanes import Limits
 from model.pools import Pools, Worlds
 from model.world import CONDITION
 
+QUIET = Limits(troubles=0, faults=0, words=0)
+ROUGH = Worlds(budget_ends=1, brakes=1, repeats=1)
+
 
 @dataclass(frozen=True)
 class Scenario:
     name: str
     first: tuple[str, ...]
     """Code of the first fault of each incident."""
-    limits: Limits = Limits(troubles=0, faults=0, words=0)
+    limits: Limits = QUIET
     """How much may go wrong in one lane, and how often people speak, an abort aside."""
     worlds: Worlds = field(default_factory=Worlds)
     most: int = 1_000_000
     seconds: float = 600.0
 
 
-QUIET = Limits(troubles=0, faults=0, words=0)
-ROUGH = Worlds(budget_ends=1, brakes=1, repeats=1)
-
 SHORT = (
-    Scenario("one incident, a replacement", ("79",), QUIET, Worlds(brakes=1), most=3_000),
-    Scenario("one incident, words of people", ("119",), Limits(0, 0, 1), most=700),
-    Scenario("two incidents, one slot", ("79", "79"), QUIET, most=8_000),
+    Scenario("one incident, a replacement", ("79",), QUIET, Worlds(brakes=1), most=2_000),
+    Scenario("one incident, words of people", ("119",), Limits(0, 0, 1), most=400),
+    Scenario("two incidents, one slot", ("79", "79"), QUIET, most=6_000),
 )
 """For `make test`."""
 

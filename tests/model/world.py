@@ -153,7 +153,7 @@ def observe_node(request: dict[str, Any], node: Node) -> Iterable[Way]:
         "blocked": node.present and node.blocked,
         "gpus": 8,
         "efa_interfaces": 32,
-        "conditions": {kind: BAD if node.flaps else GOOD for kind in request["conditions"]},
+        "conditions": dict.fromkeys(request["conditions"], BAD if node.flaps else GOOD),
     }
     yield words, shown, seen, 0
     yield "has no answer", NO_ANSWER, node, 1
@@ -184,9 +184,7 @@ def unblock_node(request: dict[str, Any], node: Node) -> Iterable[Way]:
     if not node.is_named(request["identity"]):
         yield "finds no such node", {"removed": [], "kept": [], "node_gone": True}, node, 0
         return
-    free = node._replace(
-        blocked=False, disrupted=False, emptied="", proofs=node.proofs | {"return"}
-    )
+    free = node._replace(blocked=False, disrupted=False, emptied="", proofs=node.proofs | {"return"})
     yield "removes the block", {"removed": ["taint"], "kept": []}, free, 0
     yield "removes the block, and its answer is lost", Failed("timeout"), free, 1
     yield "has no answer", NO_ANSWER, node, 1
@@ -197,7 +195,12 @@ def drain_pods(request: dict[str, Any], node: Node) -> Iterable[Way]:
         yield "finds another node than it was asked for", Failed(errors.NODE_CHANGED), node, 0
         return
     if request["restart"]:
-        yield "ends the pods", {"outcome": "drained"}, node._replace(proofs=node.proofs | {"restart_workload"}), 0
+        yield (
+            "ends the pods",
+            {"outcome": "drained"},
+            node._replace(proofs=node.proofs | {"restart_workload"}),
+            0,
+        )
     else:
         scope = "node" if request["only"] is None else "gpu"
         empty = node._replace(
@@ -239,7 +242,12 @@ def examine_node(request: dict[str, Any], node: Node) -> Iterable[Way]:
         yield "finds another machine", Failed(errors.NODE_CHANGED), after, 0
         return
     yield "keeps the evidence", {"facts": _facts(node), "evidence": EVIDENCE}, after, 0
-    yield "sees that the GPU needs its peers", {"facts": _facts(node, alone=False), "evidence": EVIDENCE}, after, 1
+    yield (
+        "sees that the GPU needs its peers",
+        {"facts": _facts(node, alone=False), "evidence": EVIDENCE},
+        after,
+        1,
+    )
     yield "finds the agent silent", {"agent_silent": True, "evidence": EVIDENCE}, after, 1
     yield "has no answer", Failed("timeout"), after, 1
 
@@ -341,7 +349,7 @@ def replace_instance(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "is not sent", Failed(errors.NOT_SENT), node, 1
 
 
-def await_successor(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+def await_successor(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "sees the successor launched", {"coming": True}, node, 0
     yield "sees that there is no capacity", {"coming": False, "capacity_lost": True}, node, 1
 
@@ -354,24 +362,24 @@ def claim_replacement(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "sees no successor", late, node._replace(seen=None), 1
 
 
-def confirm_replacement(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+def confirm_replacement(request: dict[str, Any], node: Node) -> Iterable[Way]:
     proven = node._replace(proofs=node.proofs | {"replace"}, seen=None)
     yield "confirms it", {"confirmed": True}, proven, 0
     late = Late({"confirmed": False, "message": "it runs"}, timedelta(minutes=60))
     yield "does not confirm it", late, node._replace(seen=None), 1
 
 
-def inspect_instance(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+def inspect_instance(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "shows it running", {"state": "running"}, node, 0
     yield "shows that it is to be retired", {"state": "running", "retiring": "retirement"}, node, 1
 
 
-def pause_gpu_services(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+def pause_gpu_services(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "pauses them", {"outcome": "paused"}, node, 0
     yield "finds a driver upgrade under way", {"outcome": "deferred", "message": "upgrade"}, node, 1
 
 
-def resume_gpu_services(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+def resume_gpu_services(request: dict[str, Any], node: Node) -> Iterable[Way]:
     yield "resumes them", {"restored": []}, node, 0
 
 
@@ -396,7 +404,7 @@ def plan_of(ladder: str, node: Node) -> dict[str, Any]:
 
 
 def _nothing(words: str, result: Any = None) -> Any:
-    def answers(request: dict[str, Any], node: Node) -> Iterable[Way]:  # noqa: ARG001
+    def answers(request: dict[str, Any], node: Node) -> Iterable[Way]:
         yield words, result, node, 0
 
     return answers
