@@ -121,11 +121,15 @@ class Cloud:
         )
 
     async def shrink(self, instances: list[str]) -> None:
-        """Terminate instances of the group for good."""
+        """Terminate instances for good, those of them that are in the group."""
         await asyncio.to_thread(self._shrink, instances)
 
     def _shrink(self, instances: list[str]) -> None:
-        for instance in instances:
+        (group,) = self.autoscaling().describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])[
+            "AutoScalingGroups"
+        ]
+        members = {member["InstanceId"] for member in group["Instances"]}
+        for instance in members.intersection(instances):
             self.autoscaling().terminate_instance_in_auto_scaling_group(
                 InstanceId=instance, ShouldDecrementDesiredCapacity=True
             )
