@@ -164,7 +164,7 @@ def _cannot_end(
     return next((each for each in range(len(states)) if not fine[each]), None)
 
 
-MOST_TRIED = 1000
+MOST_TRIED = 100
 """States beyond the limit from which all going well is tried."""
 
 MOST_STEPS = 400

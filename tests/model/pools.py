@@ -283,6 +283,7 @@ class Pools:
             yield Step(
                 "the guard says that a storm is over" if mode == "off" else "the guard tells of a storm",
                 state._replace(to_budget=(*state.to_budget, number), brakes=state.brakes + 1),
+                best=mode == "off",
             )
         if state.repeats < self.worlds.repeats:
             for lane in (0, 1):
