@@ -143,13 +143,13 @@ def test_rule_10_more_slots_than_the_budget_has_are_found(monkeypatch):
 def test_rule_10_a_slot_under_a_storm_is_found(monkeypatch):
     monkeypatch.setattr(Slots, "stopped", lambda *_: "")
     violation = found("rule 10", ("79",), worlds=Worlds(brakes=1))
-    assert "the guard says that there is a storm" in violation.steps
+    assert "the guard tells of a storm" in violation.steps
 
 
 def test_an_incident_that_can_never_end_is_found(monkeypatch):
     hear = Slots.hear
     monkeypatch.setattr(Slots, "hear", lambda slots, word: word.mode == "stop" and hear(slots, word))
     violation = found("the incidents cannot end", ("119",), worlds=Worlds(brakes=1), most=1_000)
-    assert "the guard says that there is a storm" in violation.steps
+    assert "the guard tells of a storm" in violation.steps
     first = str(violation).splitlines()[1]
     assert first == "   1. n1: ensure_budget starts the budget"
