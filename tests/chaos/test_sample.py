@@ -13,7 +13,7 @@ BY_ALL = (
     "resetting/stop-controller",
     "rebooting/temporal-restart",
     "draining/api-refuses",
-    "replace-answer/aws-hangs",
+    "reboot-answer/aws-refuses",
 )
 
 
