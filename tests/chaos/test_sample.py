@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from testbed.chaos.matrix import Cell, Machine, chaos_testbed, join, pick, run_column
 from testbed.testbed import Testbed
 
-BY_INCIDENT = ("resetting/cancel", "draining/terminate")
+BY_INCIDENT = ("resetting/cancel", "tolerating/terminate")
 
 BY_ALL = (
     "validating/kill-cluster-worker",

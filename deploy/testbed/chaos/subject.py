@@ -22,7 +22,7 @@ from testbed.testbed import CLUSTER, Testbed
 PATIENCE = 240.0
 """Seconds that only a failure reaches."""
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS = 0.25
 
 ASK_SECONDS = timedelta(seconds=5)
 
