@@ -191,6 +191,10 @@ class ApiProxy:
         self._open.add(connection)
         try:
             return await self._answer(request, call)
+        except ConnectionResetError:
+            if not connection.is_closing():
+                raise
+            return web.Response()  # to nobody: an outage, or the caller, closed the connection
         finally:
             self._open.discard(connection)
 

@@ -9,9 +9,9 @@ from testbed.testbed import Testbed
 BY_INCIDENT = ("resetting/cancel", "tolerating/terminate")
 
 BY_ALL = (
-    ("validating/kill-cluster-worker", "resetting/stop-controller"),
+    ("validating/kill-cluster-worker", "resetting/stop-controller", "reboot-answer/aws-refuses"),
     ("rebooting/temporal-restart",),
-    ("draining/api-refuses", "reboot-answer/aws-refuses"),
+    ("draining/api-refuses",),
 )
 """In turn. Those of a line befall all incidents at once, and each other's."""
 
