@@ -6,6 +6,7 @@ import inspect
 from collections.abc import AsyncIterator
 
 import pytest
+from incident.wedging import ended_when_wedged
 from xdist.scheduler import LoadScopeScheduling
 
 from testbed.control_plane import ControlPlane
@@ -49,7 +50,8 @@ def with_patience(test):
     @functools.wraps(test)
     async def limited(*arguments, **fixtures):
         async with asyncio.timeout(PATIENCE):
-            await test(*arguments, **fixtures)
+            with ended_when_wedged():
+                await test(*arguments, **fixtures)
 
     return limited
 

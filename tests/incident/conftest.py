@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from incident.fakes import World
+from incident.wedging import logged_runtime
 from temporalio import activity
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
@@ -36,6 +37,7 @@ async def skipping() -> AsyncIterator[WorkflowEnvironment]:
     """The time-skipping test server: waits of hours pass in milliseconds."""
     async with await WorkflowEnvironment.start_time_skipping(
         data_converter=pydantic_data_converter,
+        runtime=logged_runtime(),
         test_server_existing_path=str(Path(sys.executable).parent / "temporal-test-server"),
     ) as environment:
         # The test server lists no attributes, so `search_attributes.register` cannot ask what is missing.

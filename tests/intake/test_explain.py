@@ -22,7 +22,7 @@ from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 from gpu_runbooks.workflows.policy.file import load_policy
 from gpu_runbooks.workflows.policy.planning import plan
 from gpu_runbooks.workflows.search_attributes import opening
-from gpu_runbooks.workflows.slots import Slots
+from gpu_runbooks.workflows.slots import Holder, Slots, packed
 
 
 @pytest.fixture
@@ -43,31 +43,40 @@ def ask(tmp_path, monkeypatch, kubeconfig, temporal):
 
 async def test_budget_incident_and_node_are_seen(ask, node, make_node, temporal, admin: Kubernetes):
     before = await admin.request("GET", f"/api/v1/nodes/{node}")
-    held = SlotRequest(incident=incident_id(CLUSTER, "gpu-holder"), run_id="r", node="gpu-holder")
-    slots = Slots(cluster=CLUSTER, pool=POOL, limit=1, complete=True, holders=[held])
+    first = fault(FaultSource.XID, "79")
+    made = plan(load_policy(POLICY), first, identity_of(before), before["metadata"]["labels"], "tests")
+    report = FaultReport(fault=first, plan=made)
+
+    async def begin(name):
+        return await temporal.client.start_workflow(
+            "NodeRemediation",
+            {"report": report.model_dump(mode="json")},
+            id=incident_id(CLUSTER, name),
+            task_queue=REMEDIATION_QUEUE,
+            search_attributes=opening(CLUSTER, made, first),
+        )
+
     async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=[StandIn, DisruptionBudget]):
+        other = await begin("gpu-holder")
+        request = SlotRequest(incident=other.id, run_id=other.first_execution_run_id, node="gpu-holder")
+        held = Holder(**request.model_dump(), confirmed=True)
         budget = await temporal.client.start_workflow(
-            DisruptionBudget.run, slots, id=budget_id(CLUSTER, POOL), task_queue=REMEDIATION_QUEUE
+            DisruptionBudget.run,
+            packed(Slots(cluster=CLUSTER, pool=POOL, complete=True, holders=[held])),
+            id=budget_id(CLUSTER, POOL),
+            task_queue=REMEDIATION_QUEUE,
         )
         queued = await ask(node)
         assert (queued["verdict"], queued["pool"], queued["unseen"]) == ("queued", POOL, [])
         assert queued["slots"]["holders"][0]["node"] == "gpu-holder"
         assert queued["identity"] == identity_of(before).model_dump()
         await budget.terminate()
+        await other.signal("end")
         free = await ask(node)
         assert free["verdict"] == "begins", "a budget that does not run gave nothing away"
         assert f"has no budget workflow in cluster {CLUSTER} yet" in " ".join(free["now"])
 
-        first = fault(FaultSource.XID, "79")
-        made = plan(load_policy(POLICY), first, identity_of(before), before["metadata"]["labels"], "tests")
-        report = FaultReport(fault=first, plan=made)
-        incident = await temporal.client.start_workflow(
-            "NodeRemediation",
-            {"report": report.model_dump(mode="json")},
-            id=incident_id(CLUSTER, node),
-            task_queue=REMEDIATION_QUEUE,
-            search_attributes=opening(CLUSTER, made, first),
-        )
+        incident = await begin(node)
         joins = await ask(node)
         assert joins["verdict"] == "joins"
         assert joins["incident"]["workflow_id"] == incident.id

@@ -13,6 +13,7 @@ from gpu_runbooks.activities.model.fleet import FaultSeen, FaultsSeen, StormRule
 from gpu_runbooks.activities.names import fleet_id, incident_id
 from gpu_runbooks.activities.temporal import Temporal as TemporalActivities
 from gpu_runbooks.workers.intake.telling_guard import LONGEST_SIGNAL, sighting, signals
+from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
 
 async def told(webhook: Webhook, *nodes: str) -> list[FaultsSeen]:
@@ -86,7 +87,9 @@ async def test_a_signature_is_told_once_and_again_when_its_node_was_back(webhook
     assert await tell("of another GPU") == 1
     handle = webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node))
     await handle.signal("give_back")
-    await handle.query("fingerprints")  # behind the signal
+    async with asyncio.timeout(30):
+        while (await handle.describe()).typed_search_attributes.get(RUNBOOK_PHASE) != "probation":
+            await asyncio.sleep(0.05)
     assert await tell("in its probation") == 2
     await webhook.end_incident(node)
     assert await tell("in the next incident") == 3

@@ -5,15 +5,28 @@ from pathlib import Path
 
 import pytest
 
+from testbed.product import POLICY
 from testbed.testbed import Testbed
 
 NODES = 48
+
+SHARED = {
+    "max_unavailable: 3": f"max_unavailable: {NODES}",
+    "probation: 0s\n": f"probation: 0s\n\nstorm: {{nodes: {NODES}, unhealthy_percent: 100}}\n",
+}
+"""What tests that share a fleet need of its policy: what one leaves broken must not keep another waiting."""
 
 
 @pytest.fixture(scope="session")
 async def testbed(tmp_path_factory) -> AsyncIterator[Testbed]:
     directory: Path = tmp_path_factory.mktemp("testbed")
-    async with Testbed.start(directory, nodes=NODES) as running:
+    policy = POLICY.read_text()
+    for usual, shared in SHARED.items():
+        assert policy.count(usual) == 1, f"{POLICY} has no line {usual!r} any more"
+        policy = policy.replace(usual, shared)
+    file = directory / "shared-policy.yaml"
+    file.write_text(policy)
+    async with Testbed.start(directory, nodes=NODES, policy=file) as running:
         yield running
 
 

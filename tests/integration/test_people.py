@@ -22,6 +22,7 @@ from testbed.scenarios import SCENARIOS, fire
 from testbed.testbed import CLUSTER
 
 PROTECTED = {"karpenter.sh/do-not-disrupt": "true"}
+STOPS_AT_ONCE = {"gpu-runbooks.dev/stop-seconds": "0"}
 WORD = {"operator": "ana", "reason": "swap a riser"}
 
 
@@ -35,8 +36,8 @@ async def run(testbed, verb: str, runbook: str, node: str) -> tuple[int, str]:
 
 async def test_a_node_is_taken_out_and_given_back_from_the_command_line(testbed, node):
     await testbed.agents.start(node)
-    await run_pod(testbed, node, "keep-me", annotations=PROTECTED)
-    await run_pod(testbed, node, "serve", annotations={"gpu-runbooks.dev/stop-seconds": "0"})
+    await run_pod(testbed, node, "keep-me", annotations=PROTECTED | STOPS_AT_ONCE)
+    await run_pod(testbed, node, "serve", annotations=STOPS_AT_ONCE)
 
     assert (await run(testbed, "start", "DrainNode", node))[0] == 0
     handle = await begun(testbed, node)
@@ -76,6 +77,7 @@ async def test_a_node_is_taken_out_and_given_back_from_the_command_line(testbed,
 
 
 async def test_an_uncordon_ends_a_drain_and_nothing_of_ours_is_left(testbed, node):
+    await testbed.agents.start(node)
     await run_pod(testbed, node, "keep-me-too", annotations=PROTECTED)
     handle = await start_by_hand(testbed, node)
     await status_when(handle, lambda status: bool(status.blockers))
@@ -95,7 +97,7 @@ async def test_a_return_of_a_node_that_nobody_blocked_is_refused(testbed, node):
 
 
 async def test_the_list_of_a_drain_lies_in_the_sink_and_its_digest_in_the_history(testbed, node):
-    await run_pod(testbed, node, "gone", annotations={"gpu-runbooks.dev/stop-seconds": "0"})
+    await run_pod(testbed, node, "gone", annotations=STOPS_AT_ONCE)
     assert (await run(testbed, "start", "DrainNode", node))[0] == 0
     handle = await begun(testbed, node)
     await ended(handle)

@@ -59,6 +59,7 @@ async def test_one_act_is_ordered_from_the_command_line(testbed, node, runbook, 
 
 
 async def test_an_order_for_a_node_with_an_incident_is_refused_with_the_incidents_run(testbed, node):
+    await testbed.agents.start(node)
     instance = await instance_of(testbed, node)
     await run_pod(testbed, node, "stays", annotations={"karpenter.sh/do-not-disrupt": "true"})
     incident = await start_by_hand(testbed, node)
