@@ -67,6 +67,7 @@ from gpu_runbooks.activities.model.slot import (
     Holders,
     ObservePool,
     PoolSeen,
+    TellHolders,
 )
 from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 
@@ -238,6 +239,11 @@ class TemporalActivities(ABC):
     @abstractmethod
     async def find_closed_incidents(self, request: FindClosedIncidents) -> ClosedIncidents:
         """Of these holders, those whose incident has ended: their slots are free."""
+
+    @activity.defn
+    @abstractmethod
+    async def tell_holders(self, request: TellHolders) -> ClosedIncidents:
+        """Signal the grant, or the stop, to each of these incidents, and say which of them take no signal."""
 
     @activity.defn
     @abstractmethod

@@ -1,7 +1,9 @@
 """Queue `temporal`: what only Temporal itself can answer."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
@@ -29,6 +31,8 @@ from gpu_runbooks.activities.model.slot import (
     FindHolders,
     Holders,
     SlotRequest,
+    Stop,
+    TellHolders,
 )
 from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, fleet_id
@@ -49,6 +53,9 @@ ANSWERS_WITHIN = timedelta(seconds=5)
 
 ASKED_AT_ONCE = 20
 
+TAKES_NO_SIGNAL = frozenset({RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION})
+"""Answers for a workflow that is over, and for one that had as many signals as the server allows."""
+
 OF_ALL = Priority(priority_key=1)
 """Of workflows that many incidents wait for, with their activities: in a burst these come before theirs."""
 
@@ -64,6 +71,18 @@ class Temporal(TemporalActivities):
 
     def __init__(self, client: Client) -> None:
         self._client = client
+
+    def activities(self) -> list[Callable[..., Any]]:
+        """Those of the queue."""
+        return [
+            self.ensure_budget,
+            self.tell_holders,
+            self.ensure_guard,
+            self.find_holders,
+            self.find_closed_incidents,
+            self.recall_hardware,
+            self.find_speakers,
+        ]
 
     @activity.defn
     async def ensure_budget(self, request: EnsureBudget) -> None:
@@ -127,6 +146,18 @@ class Temporal(TemporalActivities):
         )
 
     @activity.defn
+    async def tell_holders(self, request: TellHolders) -> ClosedIncidents:
+        """Signal each of these incidents, again where a first attempt has done so: they know what they heard.
+
+        Those that take no signal have no use for a slot. One that could not be asked has it all tried again.
+        """
+        places = asyncio.Semaphore(ASKED_AT_ONCE)
+        heard = await asyncio.gather(*(self._tell(each, request.stopped, places) for each in request.holders))
+        return ClosedIncidents(
+            closed=tuple(holder for holder, hears in zip(request.holders, heard, strict=True) if not hears)
+        )
+
+    @activity.defn
     async def find_speakers(self, request: FindSpeakers) -> Speakers:
         return await find_speakers(self._client, request)
 
@@ -156,6 +187,22 @@ class Temporal(TemporalActivities):
             )
         first_run = found.workflow_execution_info.first_run_id
         return SlotRequest(incident=incident, run_id=first_run, node=incident.rpartition("/")[2])
+
+    async def _tell(self, holder: SlotRequest, stopped: str, places: asyncio.Semaphore) -> bool:
+        """Whether the incident takes signals."""
+        incident = self._client.get_workflow_handle(holder.incident)
+        async with places:
+            try:
+                if stopped:
+                    word = Stop(run_id=holder.run_id, why=stopped)
+                    await incident.signal("disruption_stopped", word, rpc_timeout=ANSWERS_WITHIN)
+                else:
+                    await incident.signal("slot_granted", holder, rpc_timeout=ANSWERS_WITHIN)
+            except RPCError as error:
+                if error.status not in TAKES_NO_SIGNAL:
+                    raise
+                return False
+        return True
 
     async def _is_closed(self, holder: SlotRequest) -> bool:
         try:

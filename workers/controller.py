@@ -65,15 +65,7 @@ async def run(settings: Settings, stop: asyncio.Event) -> None:
                 client,
                 stop,
                 task_queue=TEMPORAL_QUEUE,
-                activities=[
-                    temporal.ensure_budget,
-                    temporal.ensure_guard,
-                    temporal.find_holders,
-                    temporal.find_closed_incidents,
-                    temporal.recall_hardware,
-                    *sweep.activities(),
-                    temporal.find_speakers,
-                ],
+                activities=[*temporal.activities(), *sweep.activities()],
                 activities_at_once=QUESTIONS_AT_ONCE,
             )
         )

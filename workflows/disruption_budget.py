@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from pydantic import ValidationError
 from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.contracts import ClusterActivities, TemporalActivities
@@ -24,7 +25,7 @@ with workflow.unsafe.imports_passed_through():
         FindHolders,
         PoolSeen,
         SlotRequest,
-        Stop,
+        TellHolders,
     )
     from gpu_runbooks.activities.names import budget_id
     from gpu_runbooks.workflows.budget_details import details
@@ -281,22 +282,27 @@ class DisruptionBudget:
                 lambda: self._slots.complete and bool(self._slots.untold(workflow.now()))
             )
             self._telling += 1
-            news = self._slots.untold(workflow.now())
-            for holder, why in news:
+            why = self._slots.stopped(workflow.now())
+            holders = self._slots.untold(workflow.now())[:ASKED_AT_ONCE]
+            for holder in holders:
                 self._slots.told(holder, why)
-            await asyncio.gather(*(self._tell(holder, why) for holder, why in news))
+            await self._tell(holders, why)
             self._telling -= 1
 
-    async def _tell(self, holder: Holder, why: str) -> None:
-        """Tell one; an incident that is gone gives its slot up at once."""
-        incident = workflow.get_external_workflow_handle(holder.incident)
-        try:
-            if why:
-                await incident.signal("disruption_stopped", Stop(run_id=holder.run_id, why=why))
-            else:
-                await incident.signal("slot_granted", as_request(holder))
-        except (ApplicationError, FailureError):
-            self._slots.give_up(holder, workflow.now())
+    async def _tell(self, holders: Sequence[Holder], why: str) -> None:
+        """Tell some, by an activity: signals of the budget's own would come back to its history one by one.
+
+        An incident that is gone gives its slot up at once.
+        """
+        news = f"are stopped: {why}" if why else "have a slot"
+        told = await workflow.execute_activity_method(
+            TemporalActivities.tell_holders,
+            TellHolders(holders=tuple(map(as_request, holders)), stopped=why),
+            summary=f"tell {len(holders)} incidents that they {news}"[:200],
+            **TEMPORAL,
+        )
+        for gone in told.closed:
+            self._slots.give_up(gone, workflow.now())
             self._news = True
 
     async def _tell_guard(self) -> None:

@@ -214,10 +214,10 @@ class Slots(BaseModel):
             return self.brake.why or "stopped by the guard of the fleet"
         return ""
 
-    def untold(self, now: datetime) -> list[tuple[Holder, str]]:
-        """Holders that do not know yet how it is, with what to tell: empty for the grant, or the stop."""
+    def untold(self, now: datetime) -> list[Holder]:
+        """Holders that do not know yet how it is: that they have a slot, or why they are stopped."""
         why = self.stopped(now)
-        return [(holder, why) for holder in self.holders if holder.confirmed and holder.told != why]
+        return [holder for holder in self.holders if holder.confirmed and holder.told != why]
 
     def told(self, holder: SlotRequest, why: str) -> None:
         """A holder is being told this."""

@@ -62,6 +62,18 @@ class Stop(Wire):
     why: str
 
 
+class TellHolders(Wire):
+    """Tell incidents how it is with their slots: that they have one, or that nothing more may be done."""
+
+    holders: tuple[SlotRequest, ...] = Field(max_length=200)
+    stopped: str = ""
+    """Why nothing more may be done; empty for the grant."""
+
+
+class ClosedIncidents(Wire):
+    closed: tuple[SlotRequest, ...] = ()
+
+
 class EnsureBudget(Wire):
     """Start the budget of a pool where it does not run, and hand it this request."""
 
@@ -83,10 +95,6 @@ class Holders(Wire):
 
 class FindClosedIncidents(Wire):
     incidents: tuple[SlotRequest, ...] = Field(max_length=200)
-
-
-class ClosedIncidents(Wire):
-    closed: tuple[SlotRequest, ...] = ()
 
 
 class ObservePool(Wire):

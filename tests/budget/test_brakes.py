@@ -24,10 +24,10 @@ def halt(minutes: int = 60) -> Halt:
 
 
 def told(slots, now=T0) -> list[tuple[str, str]]:
-    news = slots.untold(now)
-    for holder, why in news:
+    holders, why = slots.untold(now), slots.stopped(now)
+    for holder in holders:
         slots.told(holder, why)
-    return [(holder.node, why) for holder, why in news]
+    return [(holder.node, why) for holder in holders]
 
 
 @pytest.mark.parametrize("by", ["halt", "brake"])

@@ -186,14 +186,7 @@ async def _activities(client: Client, world: World, stack: AsyncExitStack, witho
         (CLOUD_QUEUE, world.cloud()),
         (
             TEMPORAL_QUEUE,
-            [
-                temporal.ensure_budget,
-                temporal.ensure_guard,
-                temporal.find_holders,
-                temporal.find_closed_incidents,
-                temporal.recall_hardware,
-                temporal.find_speakers,
-            ],
+            temporal.activities(),
         ),
     ):
         if queue != without:

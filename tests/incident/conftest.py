@@ -110,18 +110,7 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
             ),
             Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster(), **beats),
             Worker(client, task_queue=CLOUD_QUEUE, activities=world.cloud(), **beats),
-            Worker(
-                client,
-                task_queue=TEMPORAL_QUEUE,
-                activities=[
-                    temporal.ensure_budget,
-                    temporal.ensure_guard,
-                    temporal.find_holders,
-                    temporal.find_closed_incidents,
-                    temporal.recall_hardware,
-                    temporal.find_speakers,
-                ],
-            ),
+            Worker(client, task_queue=TEMPORAL_QUEUE, activities=temporal.activities()),
         ):
             await stack.enter_async_context(worker)
         yield

@@ -259,15 +259,6 @@ async def test_a_cancelled_incident_says_so_and_asks_nobody(server, workers):
 async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_node(server):
     """The cloud worker is away for longer than the look holds; meanwhile the node is given back."""
     node = world("waiting")
-    temporal = Temporal(server)
-    asked = [
-        temporal.ensure_budget,
-        temporal.ensure_guard,
-        temporal.find_holders,
-        temporal.find_closed_incidents,
-        temporal.recall_hardware,
-        temporal.find_speakers,
-    ]
     async with (
         Worker(
             server,
@@ -275,7 +266,7 @@ async def test_an_act_that_waited_for_a_worker_is_behind_another_look_at_the_nod
             workflows=WORKFLOWS,
         ),
         Worker(server, task_queue=CLUSTER_QUEUE, activities=node.cluster()),
-        Worker(server, task_queue=TEMPORAL_QUEUE, activities=asked),
+        Worker(server, task_queue=TEMPORAL_QUEUE, activities=Temporal(server).activities()),
     ):
         handle = await start(server, "waiting", "replace")
         async with asyncio.timeout(60):

@@ -101,12 +101,7 @@ async def workers(temporal, as_worker) -> AsyncIterator[None]:
             Worker(
                 temporal.client,
                 task_queue=TEMPORAL_QUEUE,
-                activities=[
-                    asking.ensure_budget,
-                    asking.ensure_guard,
-                    asking.find_holders,
-                    asking.find_closed_incidents,
-                ],
+                activities=asking.activities(),
             ),
         ):
             await stack.enter_async_context(worker)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from model.lanes import BUDGET, CLUSTER, POOL, Lanes, Limits, Move
 from model.machines import Machine
-from model.running import Activity, Answer, Fire, Message, Sent, StuckError
+from model.running import Activity, Answer, Fire, Message, StuckError
 
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 
@@ -209,20 +209,13 @@ class Pools:
         """Have the server take in what the budget sends, and answer what decides nothing."""
         while True:
             waiting = self.budget.states[state.budget].waiting
-            signal = next(iter(waiting.signals.values()), None)
+            telling = next(
+                (each for each in waiting.activities.values() if each.name == "tell_holders"), None
+            )
             quiet = next((each for each in waiting.activities.values() if each.name in SAID), None)
-            if signal is not None:
-                lane = next((each for each in (0, 1) if signal.to.endswith(f"/{NODES[each]}")), None)
-                runs = lane is not None and self.tables.known[state.lanes[lane]].run >= 0
-                if runs and lane is not None:
-                    argument = signal.argument.replace(NODES[lane], NODES[0])
-                    number = self._message(signal.name, argument)
-                    box = state.to_lanes[lane]
-                    if not box or box[-1] != number:
-                        state = state._replace(to_lanes=_put(state.to_lanes, lane, (*box, number)))
-                    if signal.name == "slot_granted" and json.loads(argument)["turn"] == state.turns[lane]:
-                        state = state._replace(granted=_put(state.granted, lane, True))
-                what: Any = Sent(signal.seq, runs or lane is None)
+            if telling is not None:
+                state, closed = self._tell(state, json.loads(telling.request))
+                what: Any = Answer(telling.seq, json.dumps({"closed": closed}))
             elif quiet is not None:
                 begun = self.budget.states[state.budget].inputs
                 opening = all(isinstance(each, Answer) and each.opening for each in begun)
@@ -230,6 +223,26 @@ class Pools:
             else:
                 return state
             state = state._replace(budget=self.budget.feed(state.budget, what).state)
+
+    def _tell(self, state: Pool, request: dict[str, Any]) -> tuple[Pool, list[dict[str, Any]]]:
+        """Put what the budget tells its holders into their boxes. Those that are over take nothing."""
+        closed = []
+        for holder in request["holders"]:
+            lane = NODES.index(holder["node"])
+            if self.tables.known[state.lanes[lane]].run < 0:
+                closed.append(holder)
+                continue
+            if request["stopped"]:
+                name, said = "disruption_stopped", {"run_id": holder["run_id"], "why": request["stopped"]}
+            else:
+                name, said = "slot_granted", holder
+            number = self._message(name, json.dumps(said, sort_keys=True).replace(NODES[lane], NODES[0]))
+            box = state.to_lanes[lane]
+            if not box or box[-1] != number:
+                state = state._replace(to_lanes=_put(state.to_lanes, lane, (*box, number)))
+            if not request["stopped"] and holder["turn"] == state.turns[lane]:
+                state = state._replace(granted=_put(state.granted, lane, True))
+        return state, closed
 
     def _answer(self, state: Pool, activity: Activity) -> str:
         """What the cluster and Temporal truly show."""

@@ -1,6 +1,7 @@
 """A cluster of kwok nodes with the product at work in it: one process of each role, as deployed."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/node-agent"
 CREATED_AT_ONCE = 16
 READY_PATIENCE = 300.0
 LOOK_SECONDS = 1.0
+
+APISERVER = "kube-apiserver"
+CALM = 0.35
+"""Of a processor: what a thousand nodes cost the API server without any news of them."""
+CALM_SECONDS = 5.0
 MIB = 1024
 
 
@@ -72,11 +78,33 @@ class BurstCluster:
                     await _populate(kubernetes, plan)
                 with progress.step(f"Product: {', '.join(ROLES)}"):
                     await together(*map(product.start, ROLES))
+                with progress.step("The control plane has taken in the new nodes"):
+                    await _calm(processes[APISERVER].pid)
                 yield cls(kubernetes, temporal, product, processes)
 
     def memory(self) -> dict[str, float]:
         """The most that each role of the product ever had in memory, in MiB, as the kernel counts it."""
         return {role: _peak(self.processes[role].pid) for role in ROLES}
+
+
+async def _calm(pid: int) -> None:
+    """Wait until a process takes little processor time: no fleet is made in the minute before its burst."""
+    try:
+        async with asyncio.timeout(READY_PATIENCE):
+            before = _processor_seconds(pid)
+            while True:
+                await asyncio.sleep(CALM_SECONDS)
+                now = _processor_seconds(pid)
+                if now - before < CALM * CALM_SECONDS:
+                    return
+                before = now
+    except TimeoutError:
+        raise PartFailedError(f"{APISERVER} is still busy after {READY_PATIENCE:.0f} s") from None
+
+
+def _processor_seconds(pid: int) -> float:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak(pid: int) -> float:
