@@ -1,6 +1,7 @@
 """What policy puts before a rung: a person's approval, mode observe, the pool's maintenance windows."""
 
 from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from incident.fakes import World
@@ -164,12 +165,15 @@ async def test_a_window_of_a_time_zone_is_waited_for(skipping, workers):
     world = World()
     async with workers(skipping.client, world):
         now = await client_time(skipping.client)
-        begins = (now + timedelta(hours=5)).replace(minute=0, second=0, microsecond=0, tzinfo=None).time()
+        there = (now + timedelta(minutes=45)).astimezone(ZoneInfo("Asia/Kolkata"))
+        begins = there.time().replace(second=0, microsecond=0)
         window = MaintenanceWindow(
             days=tuple(range(7)), begins=begins, lasts=timedelta(hours=1), timezone="Asia/Kolkata"
         )
+        opens = next_open([window], now)
+        assert now < opens <= now + timedelta(minutes=45)
         handle = await start(skipping.client, windows=(window,))
         result = await handle.result()
         ended = await client_time(skipping.client)
     assert result.outcome == "returned"
-    assert next_open([window], now) <= ended
+    assert opens <= ended
