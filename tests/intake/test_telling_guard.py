@@ -17,13 +17,18 @@ from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
 
 async def told(webhook: Webhook, *nodes: str) -> list[FaultsSeen]:
-    """What the guard was told of these nodes, signal by signal."""
-    history = await webhook.temporal.get_workflow_handle(fleet_id(CLUSTER)).fetch_history()
-    signalled = [
-        event.workflow_execution_signaled_event_attributes
-        for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
-    ]
+    """What the guard was told of these nodes, signal by signal, in all its runs."""
+    signalled = []
+    run_id: str | None = None
+    while run_id != "":  # a guard with many signals behind it goes on in a new run
+        guard = webhook.temporal.get_workflow_handle(fleet_id(CLUSTER), run_id=run_id)
+        history = await guard.fetch_history()
+        signalled += [
+            event.workflow_execution_signaled_event_attributes
+            for event in history.events
+            if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
+        ]
+        run_id = history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     words = [
         (await pydantic_data_converter.decode(each.input.payloads, [FaultsSeen]))[0]
         for each in signalled

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cluster.conftest import block_request, until
-from cluster.karpenter.conftest import delete_request, node_of
+from cluster.karpenter.conftest import delete_request, make_gpu_pod, node_of
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors
@@ -173,10 +173,14 @@ async def test_a_claim_that_could_not_launch_stops_the_next_one(
 
 
 async def test_karpenters_own_word_of_no_capacity_stops_the_next_one(
-    faulty, kubernetes, proxy, make_pool, admin
+    faulty, kubernetes, proxy, make_pool, admin, namespace
 ):
     """A NodeClaim whose launch finds no capacity is gone at once, and leaves only an event."""
-    pool, old = await a_blocked_node(admin, kubernetes, make_pool)
+    # no static pool: Karpenter may remove the claim as one too many before it launches it
+    pool = await make_pool()
+    await make_gpu_pod(admin, namespace, "job", pool)
+    old = identity_of(await node_of(admin, pool))
+    await block(kubernetes, block_request(old))
     name = f"{pool}-zzzzz"
     body = {
         "apiVersion": "karpenter.sh/v1",
