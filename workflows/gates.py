@@ -54,14 +54,30 @@ def closed(incident: Incident, now: datetime) -> tuple[datetime, str] | None:
 
     None where there is nothing to wait for, or a person asked.
     """
-    by_person = incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
     plan = incident.plan
     opens = next_permitted(plan.windows, plan.freezes, now)
-    if opens <= now or by_person:
+    if opens <= now or _by_person(incident):
         return None
     frozen = next((each for each in plan.freezes if each.begins <= now < each.ends), None)
     why = f"change freeze until {frozen.ends:%Y-%m-%d %H:%M} UTC: {frozen.why}" if frozen else ""
     return opens, why or f"closed until {opens:%Y-%m-%d %H:%M} UTC: the pool's maintenance windows"
+
+
+def grouped(incident: Incident) -> datetime:
+    """Until when its node is only blocked: others with the same cause may be a storm by then."""
+    wait = timedelta(0) if _by_person(incident) else incident.plan.storm.group_wait
+    return incident.opened + wait
+
+
+def returns_unknown(incident: Incident) -> bool:
+    """Whether the ledger is still to say how often this hardware was given back. Not on a person's order."""
+    by_person = incident.runbook is not Runbook.REMEDIATE or incident.named_ladder
+    asks = not by_person and incident.plan.repair.repeats.window > timedelta(0)
+    return asks and incident.returned_before is None
+
+
+def _by_person(incident: Incident) -> bool:
+    return incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
 
 
 def nothing_left(incident: Incident) -> str:

@@ -9,8 +9,10 @@ from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.gates import (
     approval_needed,
     closed,
+    grouped,
     loop_question,
     nothing_left,
+    returns_unknown,
     word_needed,
 )
 from gpu_runbooks.workflows.incident import Incident
@@ -63,6 +65,18 @@ class Watch:
 @dataclass(frozen=True)
 class Block:
     rung: Rung
+
+
+@dataclass(frozen=True)
+class GroupWait:
+    """Leave the node at its block until others with the same cause had time to report."""
+
+    until: datetime
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Ask the ledger how often this hardware was given back with the same fault."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +153,8 @@ Step = (
     | StayPaused
     | Watch
     | Block
+    | GroupWait
+    | Recall
     | Examine
     | Drain
     | NotifyOwner
@@ -232,8 +248,8 @@ def _decide(incident: Incident, now: datetime) -> Step:
         return Block(rungs[RungName.BLOCK])
     if incident.vouched and not incident.gone:
         return _give_back(incident, rungs)
-    if question := loop_question(incident):
-        return AskOperator(question)
+    if (first := _before_any_act(incident, now)) is not None:
+        return first
     left_out = RungName.DRAIN not in rungs or RungName.DRAIN in incident.skipped
     if severity(treatment) == BLOCKS and not left_out and incident.drained is not DrainScope.NODE:
         return _drain(incident, rungs[RungName.DRAIN], now)
@@ -242,6 +258,16 @@ def _decide(incident: Incident, now: datetime) -> Step:
     if incident.repaired is not None and incident.validations < rungs[RungName.VALIDATE].attempts:
         return Validate(rungs[RungName.VALIDATE])
     return _climb(incident, rungs, now)
+
+
+def _before_any_act(incident: Incident, now: datetime) -> Step | None:
+    """What comes between the block and the first thing that is done to a blocked node."""
+    if not incident.gone and now < (until := grouped(incident)):
+        return GroupWait(until)
+    if returns_unknown(incident):
+        return Recall()
+    question = loop_question(incident)
+    return AskOperator(question) if question else None
 
 
 def _give_back(incident: Incident, rungs: dict[RungName, Rung]) -> Step:
@@ -402,6 +428,8 @@ def _scope(incident: Incident, repair: Rung) -> DrainScope:
 def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
     if not incident.workload_faults:  # done, and the end waits for what is tolerated
         return Tolerate(min(each.until for each in incident.pending))
+    if now < (until := grouped(incident)):
+        return GroupWait(until)
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
     return _closed(incident, now) or _approval(incident, rung, now) or RestartWorkload(rung)

@@ -1,6 +1,4 @@
-"""What the ledger knows of a machine's returns to service, asked as soon as the node is blocked."""
-
-from datetime import timedelta
+"""What the ledger knows of a machine's returns to service, asked before a blocked node is disrupted."""
 
 from temporalio import workflow
 
@@ -9,21 +7,18 @@ from gpu_runbooks.activities.model.ledger import HardwareHistory
 from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.options import RECALL
-from gpu_runbooks.workflows.phases import Runbook
 
 
 async def recall_returns(incident: Incident) -> None:
-    """Learn how often the same fault came back after a return. Once, and not for what a person ordered.
+    """Learn how often the same fault came back after a return.
 
     The machine is known by its instance and the GPUs that the faults name: nothing was asked of the node yet.
     """
-    by_person = incident.runbook is not Runbook.REMEDIATE or incident.named_ladder
     repeats, now = incident.plan.repair.repeats, workflow.now()
-    if incident.returned_before is not None or by_person or repeats.window == timedelta(0):
-        return
     suspect = ledger.suspect(incident.target, None, incident.faulty_gpus())
     question = ledger.recall(suspect, repeats, incident.run_id, now)
     if question is None:
+        incident.returned_before = ledger.Done(0, "")
         return
     history: HardwareHistory = await workflow.execute_activity_method(
         TemporalActivities.recall_hardware,

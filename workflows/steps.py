@@ -145,6 +145,15 @@ async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:
         await clear(incident, "waiting on for a slot")
 
 
+async def wait_for_group(incident: Incident, step: ladder.GroupWait) -> None:
+    """Wait in the phase that the incident is in. A storm or a halt that comes meanwhile is minded after."""
+    await wait_for(
+        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder.GroupWait),
+        step.until - workflow.now(),
+        "others with the same cause may report",
+    )
+
+
 async def watch(incident: Incident, step: ladder.Watch) -> None:
     """Watch the node that is back, without its slot: a fault that joins goes on where the ladder stood."""
     enter(incident, Phase.PROBATION)
@@ -153,13 +162,6 @@ async def watch(incident: Incident, step: ladder.Watch) -> None:
         step.until - workflow.now(),
         "probation after the return",
     )
-
-
-async def take_out(incident: Incident, _: ladder.Block) -> None:
-    """Block the node, and learn before anything else whether the same fault came back after each return."""
-    await block(incident)
-    if incident.blocked:
-        await recall_returns(incident)
 
 
 async def look_again(incident: Incident, _: ladder.Look) -> None:
@@ -285,7 +287,9 @@ STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
     ladder.StayPaused: stay_paused,
     ladder.Watch: watch,
     ladder.HoldSlot: wait_for_slot,
-    ladder.Block: take_out,
+    ladder.Block: lambda incident, _: block(incident),
+    ladder.GroupWait: wait_for_group,
+    ladder.Recall: lambda incident, _: recall_returns(incident),
     ladder.Examine: examine,
     ladder.Drain: drain,
     ladder.NotifyOwner: lambda incident, step: notify_owner(incident, step.rung),

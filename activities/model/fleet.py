@@ -18,6 +18,8 @@ class StormRule(Wire):
     """More than this share of a pool unhealthy is a storm of that pool, from `unhealthy_nodes` on."""
     unhealthy_nodes: Annotated[int, Field(ge=2)] = 3
     """So few unhealthy nodes never brake a small pool."""
+    group_wait: Span = timedelta(seconds=15)
+    """From the start of an incident until its node may be disrupted: others of its kind report meanwhile."""
     cool_down: Span = timedelta(minutes=15)
     """Quiet time after the last fault of a storm, before the first node is taken up again."""
     pace: Span = timedelta(minutes=2)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from incident.plans import fault, identity, report
@@ -14,7 +15,7 @@ from gpu_runbooks.activities.model.slot import PoolBudget
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id
 from gpu_runbooks.workflows.audit import Result
 
-CALM = StormRule(nodes=10_000, unhealthy_percent=100)
+CALM = StormRule(nodes=10_000, unhealthy_percent=100, group_wait=timedelta(0))
 """Nothing is a storm."""
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from gpu_runbooks.activities.model.fault import Entity, Fault, FaultSource
+from gpu_runbooks.activities.model.fleet import StormRule
 from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import (
     ExpectedHardware,
@@ -91,6 +92,7 @@ def plan(ladder: str = "reset", **changes) -> Plan:
         "test_pod": TestPodTemplate(namespace="gpu-runbooks", image="load:1", command=("load",)),
         "enforce": True,
         "operator_reminder": timedelta(hours=4),
+        "storm": StormRule(group_wait=timedelta(0)),
         "policy_digest": "digest",
         "repair": RepairPolicy(repeats=FORGETFUL),
     }

@@ -12,7 +12,7 @@ NODES = 48
 
 SHARED = {
     "max_unavailable: 3": f"max_unavailable: {NODES}",
-    "storm: {unhealthy_percent: 90}": f"storm: {{nodes: {NODES}, unhealthy_percent: 100}}",
+    "storm: {unhealthy_percent: 90,": f"storm: {{nodes: {NODES}, unhealthy_percent: 100,",
 }
 """What tests that share a fleet need of its policy: what one leaves broken must not keep another waiting."""
 

@@ -142,6 +142,7 @@ def drained_in_vain(subject: Incident) -> None:
 
 def capped(subject: Incident) -> None:
     subject.done_before = {RESET: Done(times=99, where="earlier")}
+    subject.returned_before = Done(times=0, where="")
     repair = subject.plan.repair.model_copy(update={"repeats": RepeatPolicy()})
     subject.plan = subject.plan.model_copy(update={"repair": repair})
 

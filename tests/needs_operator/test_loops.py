@@ -22,7 +22,7 @@ from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.acts import Act, Examined
 from gpu_runbooks.workflows.audit import Result
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import AskOperator, Block, Examine, HoldSlot, next_step
+from gpu_runbooks.workflows.ladder import AskOperator, Block, Examine, HoldSlot, Recall, next_step
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome
 
@@ -133,7 +133,7 @@ def blocked(before: int, **state) -> Incident:
         (blocked(3, returns_answered=3, slot_held=True), Examine),
         (blocked(3, returns_answered=3, returns_undone=1, slot_held=True), AskOperator),
         (blocked(3, repaired=T0, slot_held=True), AskOperator),
-        (blocked(5, returned_before=None, slot_held=True), Examine),
+        (blocked(5, returned_before=None, slot_held=True), Recall),
     ],
     ids=[
         "not often enough",

@@ -276,8 +276,13 @@ def _rungs(fault: Fault, made: Plan, now: datetime) -> Iterator[str]:
     yield f"The first act would be {rungs[0].name}."
     opens = next_permitted(made.windows, made.freezes, begins)
     first = next((rung.name for rung in rungs if rung.name in DISRUPTING), None)
-    # What a person orders waits for no window.
-    if opens > begins and first is not None and fault.source is not FaultSource.MANUAL:
+    if first is None or fault.source is FaultSource.MANUAL:
+        opens, wait = begins, timedelta(0)  # what a person orders waits for no window, and for no others
+    else:
+        wait = made.storm.group_wait
+    if begins < now + wait:
+        yield f"{first} waits until {in_units(wait)} after the start: others with the same cause may report."
+    if opens > begins:
         frozen = next((each for each in made.freezes if each.begins <= begins < each.ends), None)
         why = f"In a change freeze ({frozen.why})" if frozen else "Outside the pool's maintenance windows"
         yield f"{why}: {first} waits until {_time(opens)}."

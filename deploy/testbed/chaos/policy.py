@@ -29,7 +29,13 @@ TOLERATED = "ChaosTolerated"
 TOLERATION_SECONDS = 30
 
 
-NEVER_A_STORM = {"nodes": 200, "within": "1m", "unhealthy_percent": 100, "unhealthy_nodes": 10_000}
+NEVER_A_STORM = {
+    "nodes": 200,
+    "within": "1m",
+    "unhealthy_percent": 100,
+    "unhealthy_nodes": 10_000,
+    "group_wait": "0s",
+}
 """A column of incidents at once is on purpose."""
 
 
