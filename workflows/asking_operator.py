@@ -12,7 +12,7 @@ from gpu_runbooks.workflows.asking import (
 )
 from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import AskOperator
+from gpu_runbooks.workflows.ladder_steps import AskOperator
 from gpu_runbooks.workflows.ledger import window_in_words
 from gpu_runbooks.workflows.paging import call_louder, call_person
 from gpu_runbooks.workflows.phases import Outcome, Phase

@@ -18,7 +18,7 @@ from gpu_runbooks.workflows.blocking import may_act, still_there
 from gpu_runbooks.workflows.examining import in_words
 from gpu_runbooks.workflows.holders import HoldersUnknownError, pods_holding
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Drain
+from gpu_runbooks.workflows.ladder_steps import Drain
 from gpu_runbooks.workflows.options import until
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.policy.drain import longest_wait

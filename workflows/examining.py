@@ -18,7 +18,7 @@ from gpu_runbooks.workflows.blocking import clear
 from gpu_runbooks.workflows.failures import cause_type
 from gpu_runbooks.workflows.holders import one_gpu, pods_of, reset_alone, sees
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Examine
+from gpu_runbooks.workflows.ladder_steps import Examine
 from gpu_runbooks.workflows.options import RECALL, until
 from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.recording import enter, record

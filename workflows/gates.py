@@ -80,6 +80,13 @@ def _by_person(incident: Incident) -> bool:
     return incident.runbook is not Runbook.REMEDIATE or incident.faults[0].source is FaultSource.MANUAL
 
 
+def notice_due(incident: Incident) -> Rung | None:
+    """The rung by which the owner of the workload is told, while there is something to tell."""
+    rungs = incident.plan.treatment.rungs
+    named = (rung for rung in rungs if rung.name is RungName.NOTIFY_OWNER and not rung.observe)
+    return next(named, None) if incident.unnotified else None
+
+
 def nothing_left(incident: Incident) -> str:
     """What was tried, and the last thing that went wrong."""
     tried = ", ".join(act.rung for act in incident.acts if act.rung in REPAIRS)

@@ -10,7 +10,8 @@ from gpu_runbooks.activities.contracts import TemporalActivities
 from gpu_runbooks.activities.model.slot import EnsureBudget, PoolRules, SlotRequest
 from gpu_runbooks.activities.names import budget_id
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import HoldSlot, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import HoldSlot
 from gpu_runbooks.workflows.options import TEMPORAL
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.recording import enter, show

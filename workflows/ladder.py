@@ -1,186 +1,51 @@
 """The decision: what an incident does next. Pure: state and clock in, one step out."""
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from gpu_runbooks.activities.model.plan import Rung, RungName
-from gpu_runbooks.activities.names import OPT_OUT_LABEL
 from gpu_runbooks.workflows.acts import DrainScope
+from gpu_runbooks.workflows.endings import end_of, observed
 from gpu_runbooks.workflows.gates import (
     approval_needed,
     closed,
     grouped,
     loop_question,
     nothing_left,
+    notice_due,
     returns_unknown,
     word_needed,
 )
 from gpu_runbooks.workflows.incident import Incident
+from gpu_runbooks.workflows.ladder_steps import (
+    WITH_SLOT,
+    AskOperator,
+    Block,
+    Close,
+    Drain,
+    Examine,
+    GroupWait,
+    HoldSlot,
+    Look,
+    NotifyOwner,
+    Recall,
+    Reconsider,
+    Repair,
+    RestartWorkload,
+    ResumeServices,
+    Return,
+    StayPaused,
+    Step,
+    Tolerate,
+    Validate,
+    Watch,
+)
+from gpu_runbooks.workflows.opting_out import OPTED_OUT
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.severity import BLOCKS, REPAIRS, restarts_workload, severity
 from gpu_runbooks.workflows.standing import conditions_in
 
 REGISTERS_WITHIN = timedelta(minutes=5)
 """How long a machine whose Node went away in its reboot has to register again."""
-
-
-@dataclass(frozen=True)
-class Tolerate:
-    """Wait: the fault may clear by itself, or another incident still owns the node."""
-
-    until: datetime
-    why: str = field(default="", compare=False)
-    """What is waited for, where the notes are to say it."""
-
-
-@dataclass(frozen=True)
-class Look:
-    """Look at the node: whether the conditions that were reported still stand."""
-
-
-@dataclass(frozen=True)
-class Reconsider:
-    """Plan for faults whose toleration is over, or for those that stand when the decisive one does not."""
-
-
-@dataclass(frozen=True)
-class HoldSlot:
-    """Ask the pool's budget for permission to disrupt this node."""
-
-
-@dataclass(frozen=True)
-class StayPaused:
-    """Do nothing: a person said so."""
-
-    until: datetime
-
-
-@dataclass(frozen=True)
-class Watch:
-    """Watch the node that is back in service for the same fault."""
-
-    until: datetime
-
-
-@dataclass(frozen=True)
-class Block:
-    rung: Rung
-
-
-@dataclass(frozen=True)
-class GroupWait:
-    """Leave the node at its block until others with the same cause had time to report."""
-
-    until: datetime
-
-
-@dataclass(frozen=True)
-class Recall:
-    """Ask the ledger how often this hardware was given back with the same fault."""
-
-
-@dataclass(frozen=True)
-class Examine:
-    """Gather the evidence before a repair, and what the choice of it needs."""
-
-    repair: Rung
-
-
-@dataclass(frozen=True)
-class Drain:
-    rung: Rung
-    pods: tuple[str, ...] | None = None
-    """UIDs of the pods that have the GPU to be reset; None for all of the node."""
-
-
-@dataclass(frozen=True)
-class NotifyOwner:
-    """Tell the owners of the pods on the node, and leave the node alone."""
-
-    rung: Rung
-
-
-@dataclass(frozen=True)
-class RestartWorkload:
-    """End the pods that hold the GPU of the evidence, and leave the node alone."""
-
-    rung: Rung
-
-
-@dataclass(frozen=True)
-class Repair:
-    """Reset, reboot or replace, and wait for the proof."""
-
-    rung: Rung
-    attempt: int
-
-
-@dataclass(frozen=True)
-class ResumeServices:
-    """Have the GPU services run again that were stopped for a reset."""
-
-
-@dataclass(frozen=True)
-class Validate:
-    rung: Rung
-
-
-@dataclass(frozen=True)
-class Return:
-    rung: Rung
-
-
-@dataclass(frozen=True)
-class AskOperator:
-    question: str
-    approves: RungName | None = None
-    """The rung that waits for a person's approval."""
-    escalates: bool = False
-    """Something stronger may follow from silence, where policy says so: it would be no worse."""
-
-
-@dataclass(frozen=True)
-class Close:
-    outcome: Outcome
-    reason: str
-
-
-Step = (
-    Tolerate
-    | Look
-    | Reconsider
-    | HoldSlot
-    | StayPaused
-    | Watch
-    | Block
-    | GroupWait
-    | Recall
-    | Examine
-    | Drain
-    | NotifyOwner
-    | RestartWorkload
-    | Repair
-    | ResumeServices
-    | Validate
-    | Return
-    | AskOperator
-    | Close
-)
-
-
-OWNERS_WORD = f"the node's owners want nothing done to it, by its label {OPT_OUT_LABEL}"
-
-OPTED_OUT = f"{OWNERS_WORD}: take the label off and answer retry, or answer return_anyway or abort"
-"""Question of an incident that was under way when the label came."""
-
-
-def how_to_opt_in(node: str) -> str:
-    """The command that takes the label off a node."""
-    return f"Take the label off first: kubectl label node {node} {OPT_OUT_LABEL}-"
-
-
-WITH_SLOT = (Examine, Drain, RestartWorkload, Repair)
-"""Steps that end somebody's work, and the look that has to be fresh for them."""
 
 
 def next_step(incident: Incident, now: datetime) -> Step:
@@ -230,9 +95,9 @@ def _needs_slot(incident: Incident, step: Step) -> bool:
 
 def _decide(incident: Incident, now: datetime) -> Step:
     """What would be next, were nobody to be asked for permission."""
-    ended = _ended(incident, now)
-    if ended is not None:
-        return ended
+    over = end_of(incident, now)
+    if over is not None:
+        return over
     if incident.returned and incident.watched_until is not None and not incident.due(now):
         return Watch(min([incident.watched_until, *(each.until for each in incident.pending)]))
     first = _decide_first(incident, now)
@@ -285,8 +150,8 @@ def _decide_first(incident: Incident, now: datetime) -> Step | None:
         return Tolerate(begins)
     unseen = not incident.looked and bool(conditions_in(incident.standing()))
     if not incident.plan.enforce and not incident.begun:
-        return Look() if unseen else Close(Outcome.OBSERVED, _observed(incident))
-    notice = _notice(incident)
+        return Look() if unseen else Close(Outcome.OBSERVED, observed(incident))
+    notice = notice_due(incident)
     if notice is not None and incident.question is None:
         return _approval(incident, notice, now) or NotifyOwner(notice)
     if notice is None and _begins_with_slot(incident):
@@ -303,73 +168,13 @@ def _begins_with_slot(incident: Incident) -> bool:
     return first and not free and not incident.slot_held and incident.runbook is not Runbook.RETURN
 
 
-def _ended(incident: Incident, now: datetime) -> Close | None:
-    """The end of the incident, once there is nothing left to do."""
-    treatment = incident.plan.treatment
-    if incident.outcome is not None:
-        return Close(incident.outcome, incident.reason)
-    over = not incident.pending and _notice(incident) is None
-    if not incident.begun and severity(treatment) == 0 and over:
-        return _told(incident)
-    if incident.opted_out and not incident.begun and incident.runbook is Runbook.REMEDIATE:
-        return Close(Outcome.LEFT_ALONE, f"{OWNERS_WORD}: nothing was done")
-    if incident.returned and not (incident.watched_until and now < incident.watched_until):
-        return back_in_service(incident)
-    if incident.runbook is Runbook.DRAIN and incident.drained is DrainScope.NODE:
-        left = f"empty but for {incident.left} abandoned pods" if incident.left else "empty"
-        return Close(Outcome.DRAINED, f"{left}; blocked until a runbook ReturnNode gives it back")
-    if incident.validated and incident.keeps_block:
-        return Close(Outcome.VALIDATED, "the hardware passed; the block that stood before stands")
-    if incident.gone and not any(rung.name is RungName.REPLACE for rung in treatment.rungs):
-        return Close(Outcome.EXPIRED, f"the machine of node {incident.target.name} went away")
-    if restarts_workload(treatment) and not incident.workload_faults and not incident.pending:
-        left = f", but for {incident.left} that were abandoned" if incident.left else ""
-        return Close(
-            Outcome.RESTARTED, f"the pods that held the GPU have ended{left}; the node was not touched"
-        )
-    return None
-
-
-def back_in_service(incident: Incident) -> Close:
-    """The end of an incident whose node is back."""
-    replaced = incident.target.provider_id != incident.plan.identity.provider_id
-    back = incident.vouched or "validated and back in service"
-    return Close(Outcome.REPLACED if replaced else Outcome.RETURNED, back)
-
-
-def _told(incident: Incident) -> Close:
-    """The end of an incident that touches nothing: whether an owner was told of it."""
-    treatment = incident.plan.treatment
-    if incident.unnotified:
-        return Close(Outcome.OBSERVED, _observed(incident))
-    notices = [act for act in incident.acts if act.rung is RungName.NOTIFY_OWNER]
-    told = [act for act in notices if act.proven]
-    said = f"; {(told or notices)[-1].proof}" if notices else ""
-    outcome = Outcome.NOTIFIED if told else Outcome.LEFT_ALONE
-    return Close(outcome, f"rule {treatment.rule}: the node is not touched{said}")
-
-
 def _begins(incident: Incident) -> datetime:
     """When the first of the faults counts."""
     tolerated = [each.until for each in incident.pending]
-    nothing = severity(incident.plan.treatment) == 0 and _notice(incident) is None
+    nothing = severity(incident.plan.treatment) == 0 and notice_due(incident) is None
     if tolerated and (nothing or not incident.decisive):
         return min(tolerated)
     return min([incident.not_before, *tolerated])
-
-
-def _notice(incident: Incident) -> Rung | None:
-    """The rung by which the owner of the workload is told, while there is something to tell."""
-    rungs = incident.plan.treatment.rungs
-    named = (rung for rung in rungs if rung.name is RungName.NOTIFY_OWNER and not rung.observe)
-    return next(named, None) if incident.unnotified else None
-
-
-def _observed(incident: Incident) -> str:
-    """What would have been done, for the audit."""
-    treatment = incident.plan.treatment
-    rungs = " → ".join(rung.name for rung in treatment.rungs)
-    return f"mode observe: rule {treatment.rule} would begin ladder {treatment.ladder} now: {rungs}"
 
 
 def _climb(incident: Incident, rungs: dict[RungName, Rung], now: datetime) -> Step:

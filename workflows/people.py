@@ -13,9 +13,9 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.activities.model.drain import OverrideMethod
     from gpu_runbooks.activities.model.plan import RungName
     from gpu_runbooks.workflows import refusals
+    from gpu_runbooks.workflows.endings import back_in_service
     from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.incident_state import Paused, Requester, Spoken
-    from gpu_runbooks.workflows.ladder import back_in_service
     from gpu_runbooks.workflows.operator import (
         Abort,
         DrainOrder,

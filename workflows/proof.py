@@ -6,7 +6,8 @@ from temporalio import workflow
 
 from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Repair, is_still_next
+from gpu_runbooks.workflows.ladder import is_still_next
+from gpu_runbooks.workflows.ladder_steps import Repair
 
 
 class NotSentError(Exception):

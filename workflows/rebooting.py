@@ -20,7 +20,7 @@ from gpu_runbooks.activities.model.repair import (
 from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Repair
+from gpu_runbooks.workflows.ladder_steps import Repair
 from gpu_runbooks.workflows.options import COMMAND_ONCE, INSPECT, LOOK_HOLDS, REBOOT_ONCE, until
 from gpu_runbooks.workflows.proof import NotSentError, Proof, refuse_overtaken
 

@@ -32,7 +32,7 @@ from gpu_runbooks.activities.names import CLOUD_QUEUE, NODE_POOL_LABEL
 from gpu_runbooks.workflows.blocking import may_act
 from gpu_runbooks.workflows.failures import cause_type, had_no_answer, in_words, was_never_sent
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Repair
+from gpu_runbooks.workflows.ladder_steps import Repair
 from gpu_runbooks.workflows.options import CLUSTER, LOOK_HOLDS, REPLACE_SOON, until
 from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.proof import CapacityLostError, NotSentError, Proof, refuse_overtaken

@@ -10,7 +10,7 @@ from gpu_runbooks.activities.model.repair import PauseGpuServices, ResumedGpuSer
 from gpu_runbooks.workflows.asking_agent import run_node_task
 from gpu_runbooks.workflows.failures import in_words
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Repair
+from gpu_runbooks.workflows.ladder_steps import Repair
 from gpu_runbooks.workflows.options import CLUSTER, until
 from gpu_runbooks.workflows.proof import NotSentError, Proof, refuse_overtaken
 

@@ -19,7 +19,8 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.holding_slot import return_slot
     from gpu_runbooks.workflows.incident import Incident
     from gpu_runbooks.workflows.incident_state import Requester, Spoken
-    from gpu_runbooks.workflows.ladder import OWNERS_WORD, Close, how_to_opt_in, next_step
+    from gpu_runbooks.workflows.ladder import next_step
+    from gpu_runbooks.workflows.ladder_steps import Close
     from gpu_runbooks.workflows.messages import IncidentMessages
     from gpu_runbooks.workflows.opening import (
         LADDERS,
@@ -31,6 +32,7 @@ with workflow.unsafe.imports_passed_through():
         read_cluster,
         read_start,
     )
+    from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
     from gpu_runbooks.workflows.options import CLUSTER
     from gpu_runbooks.workflows.paging import say_left_blocked, take_back
     from gpu_runbooks.workflows.phases import Outcome, Phase, Runbook

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from gpu_runbooks.activities.errors import FOR_A_PERSON, INSTANCE_UNKNOWN, NODE_CHANGED, NODE_NOT_FOUND
 from gpu_runbooks.activities.model.node import NodeObservation
 from gpu_runbooks.activities.model.plan import RungName
-from gpu_runbooks.workflows import ladder
+from gpu_runbooks.workflows import ladder, ladder_steps
 from gpu_runbooks.workflows.asking import what_is_asked
 from gpu_runbooks.workflows.asking_operator import ask_operator
 from gpu_runbooks.workflows.blocking import (
@@ -59,16 +59,16 @@ READ_FIRST = (RungName.RESET_GPU, RungName.REPLACE)
 """May be asked for again after no answer: they take up the same NodeTask, or read the state first."""
 
 
-KEEPS_PLACE = (ladder.HoldSlot, ladder.Look, ladder.Reconsider, ladder.Block)
+KEEPS_PLACE = (ladder_steps.HoldSlot, ladder_steps.Look, ladder_steps.Reconsider, ladder_steps.Block)
 """Steps that lead back to the wait for a slot: the request stands meanwhile."""
 
-WAITS = (ladder.HoldSlot, ladder.Tolerate, ladder.StayPaused, ladder.Watch)
+WAITS = (ladder_steps.HoldSlot, ladder_steps.Tolerate, ladder_steps.StayPaused, ladder_steps.Watch)
 """Steps behind which a question, if it comes again, is a new one."""
 
 NODE_LEFT = frozenset({NODE_NOT_FOUND, NODE_CHANGED})
 
 
-async def take(incident: Incident, step: ladder.Step) -> None:
+async def take(incident: Incident, step: ladder_steps.Step) -> None:
     """Take one step. What an activity refuses for good becomes a question to a person."""
     if not isinstance(step, KEEPS_PLACE):
         await withdraw(incident)
@@ -86,9 +86,11 @@ async def take(incident: Incident, step: ladder.Step) -> None:
             incident.question, incident.unanswered = in_words(error), had_no_answer(error)
 
 
-async def _withdraw_call(incident: Incident, step: ladder.Step) -> None:
+async def _withdraw_call(incident: Incident, step: ladder_steps.Step) -> None:
     """Take back the alert of a question that is answered, withdrawn, or not the next one to be asked."""
-    other = isinstance(step, ladder.AskOperator) and incident.asked != what_is_asked(incident, step.question)
+    other = isinstance(step, ladder_steps.AskOperator) and incident.asked != what_is_asked(
+        incident, step.question
+    )
     if isinstance(step, WAITS) or other:
         incident.asked_since = None
     if incident.asked_since is None:
@@ -106,7 +108,7 @@ async def _is_explained(incident: Incident) -> bool:
         return False
 
 
-async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
+async def tolerate(incident: Incident, step: ladder_steps.Tolerate) -> None:
     """Wait, unless news of the node or an operator's word changes what is right."""
     enter(incident, Phase.WAITING if incident.blocked else Phase.TOLERATING)
     latest, over, wait = incident.faults[-1], incident.cleared, step.until - workflow.now()
@@ -125,51 +127,51 @@ async def tolerate(incident: Incident, step: ladder.Tolerate) -> None:
     await stand_by(incident, news, wait, step.why or f"wait for {wait}")
 
 
-async def stay_paused(incident: Incident, step: ladder.StayPaused) -> None:
+async def stay_paused(incident: Incident, step: ladder_steps.StayPaused) -> None:
     """Wait for the person who paused it, or for the end of their pause."""
     enter(incident, Phase.PAUSED)
 
     def news() -> bool:
-        over = isinstance(ladder.next_step(incident, workflow.now()), ladder.Close)
+        over = isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.Close)
         return over or incident.looks_again
 
     await stand_by(incident, news, step.until - workflow.now(), "paused by a person")
     incident.drained = incident.examined = None  # days may have passed
 
 
-async def wait_for_slot(incident: Incident, _: ladder.HoldSlot) -> None:
+async def wait_for_slot(incident: Incident, _: ladder_steps.HoldSlot) -> None:
     """Ask for the slot. A node that is blocked already may be given back meanwhile."""
     await hold_slot(incident)
-    waits = isinstance(ladder.next_step(incident, workflow.now()), ladder.HoldSlot)
+    waits = isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.HoldSlot)
     if waits and incident.blocked and not incident.gone:
         await clear(incident, "waiting on for a slot")
 
 
-async def wait_for_group(incident: Incident, step: ladder.GroupWait) -> None:
+async def wait_for_group(incident: Incident, step: ladder_steps.GroupWait) -> None:
     """Wait in the phase that the incident is in. A storm or a halt that comes meanwhile is minded after."""
     await wait_for(
-        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder.GroupWait),
+        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.GroupWait),
         step.until - workflow.now(),
         "others with the same cause may report",
     )
 
 
-async def watch(incident: Incident, step: ladder.Watch) -> None:
+async def watch(incident: Incident, step: ladder_steps.Watch) -> None:
     """Watch the node that is back, without its slot: a fault that joins goes on where the ladder stood."""
     enter(incident, Phase.PROBATION)
     await wait_for(
-        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder.Watch),
+        lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.Watch),
         step.until - workflow.now(),
         "probation after the return",
     )
 
 
-async def look_again(incident: Incident, _: ladder.Look) -> None:
+async def look_again(incident: Incident, _: ladder_steps.Look) -> None:
     """Look whether what was reported still stands."""
     await look(incident)
 
 
-async def repair(incident: Incident, step: ladder.Repair) -> None:
+async def repair(incident: Incident, step: ladder_steps.Repair) -> None:
     """Reset, reboot or replace, and record the proof or its absence."""
     looked = not await came_back(incident) if incident.gone else await may_act(incident, step.rung.name)
     if not looked or not ladder.is_still_next(incident, step, workflow.now()):
@@ -207,7 +209,7 @@ async def repair(incident: Incident, step: ladder.Repair) -> None:
         remember(incident)
 
 
-async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, why: str) -> None:
+async def not_sent(incident: Incident, step: ladder_steps.Repair, started: datetime, why: str) -> None:
     """Pause before the next look and attempt; after the rung's timeout ask a person. No act is recorded."""
     overtaken = not ladder.is_still_next(incident, step, workflow.now())
     if started - incident.last(RungName.DRAIN) > DRAIN_HOLDS:
@@ -227,7 +229,7 @@ async def not_sent(incident: Incident, step: ladder.Repair, started: datetime, w
     )
 
 
-async def validate_repair(incident: Incident, step: ladder.Validate) -> None:
+async def validate_repair(incident: Incident, step: ladder_steps.Validate) -> None:
     """Validate the node. The result counts only if no newer fault refuted the repair meanwhile."""
     enter(incident, Phase.VALIDATING)
     started, repaired = workflow.now(), incident.repaired
@@ -238,7 +240,7 @@ async def validate_repair(incident: Incident, step: ladder.Validate) -> None:
         incident.validated = proof.proven
         incident.validations += 0 if proof.proven else 1
     record(incident, RungName.VALIDATE, started, proven=proof.proven, proof=proof.text)
-    if proof.seen is not None and isinstance(ladder.next_step(incident, workflow.now()), ladder.Return):
+    if proof.seen is not None and isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.Return):
         await give_back(incident, proof.seen)
 
 
@@ -253,7 +255,7 @@ async def give_back(incident: Incident, seen: NodeObservation) -> None:
     """Remove what is ours from the node that was just seen, where it is the one that was validated."""
     if not await conclude(incident, seen):
         return
-    if not isinstance(ladder.next_step(incident, workflow.now()), ladder.Return):
+    if not isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.Return):
         return  # a word or a fault came while we looked
     enter(incident, Phase.RETURNING)
     started = workflow.now()
@@ -280,23 +282,23 @@ async def give_back(incident: Incident, seen: NodeObservation) -> None:
         await return_slot(incident)
 
 
-STEPS: dict[type[ladder.Step], Callable[[Incident, Any], Awaitable[None]]] = {
-    ladder.Tolerate: tolerate,
-    ladder.Look: look_again,
-    ladder.Reconsider: lambda incident, _: reconsider(incident),
-    ladder.StayPaused: stay_paused,
-    ladder.Watch: watch,
-    ladder.HoldSlot: wait_for_slot,
-    ladder.Block: lambda incident, _: block(incident),
-    ladder.GroupWait: wait_for_group,
-    ladder.Recall: lambda incident, _: recall_returns(incident),
-    ladder.Examine: examine,
-    ladder.Drain: drain,
-    ladder.NotifyOwner: lambda incident, step: notify_owner(incident, step.rung),
-    ladder.RestartWorkload: lambda incident, step: restart_workload(incident, step.rung),
-    ladder.Repair: repair,
-    ladder.ResumeServices: lambda incident, _: resume_services(incident),
-    ladder.Validate: validate_repair,
-    ladder.Return: lambda incident, _: return_node(incident),
-    ladder.AskOperator: ask_operator,
+STEPS: dict[type[ladder_steps.Step], Callable[[Incident, Any], Awaitable[None]]] = {
+    ladder_steps.Tolerate: tolerate,
+    ladder_steps.Look: look_again,
+    ladder_steps.Reconsider: lambda incident, _: reconsider(incident),
+    ladder_steps.StayPaused: stay_paused,
+    ladder_steps.Watch: watch,
+    ladder_steps.HoldSlot: wait_for_slot,
+    ladder_steps.Block: lambda incident, _: block(incident),
+    ladder_steps.GroupWait: wait_for_group,
+    ladder_steps.Recall: lambda incident, _: recall_returns(incident),
+    ladder_steps.Examine: examine,
+    ladder_steps.Drain: drain,
+    ladder_steps.NotifyOwner: lambda incident, step: notify_owner(incident, step.rung),
+    ladder_steps.RestartWorkload: lambda incident, step: restart_workload(incident, step.rung),
+    ladder_steps.Repair: repair,
+    ladder_steps.ResumeServices: lambda incident, _: resume_services(incident),
+    ladder_steps.Validate: validate_repair,
+    ladder_steps.Return: lambda incident, _: return_node(incident),
+    ladder_steps.AskOperator: ask_operator,
 }

@@ -16,14 +16,14 @@ from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.audit import Status
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import (
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
     Block,
     Drain,
     Examine,
     GroupWait,
     HoldSlot,
     RestartWorkload,
-    next_step,
 )
 from gpu_runbooks.workflows.phases import Runbook
 

@@ -11,7 +11,14 @@ from incident.test_node_remediation import NODE, a_person_is_asked, client_time,
 
 from gpu_runbooks.activities.model.fault import ConditionCleared, Entity, FaultSource
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Block, Close, Look, Reconsider, Tolerate, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
+    Block,
+    Close,
+    Look,
+    Reconsider,
+    Tolerate,
+)
 from gpu_runbooks.workflows.phases import Outcome
 
 TEN = timedelta(minutes=10)

@@ -9,7 +9,8 @@ from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.acts import Act, DrainScope, Examined
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.incident_state import Paused
-from gpu_runbooks.workflows.ladder import (
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
     AskOperator,
     Block,
     Close,
@@ -21,7 +22,6 @@ from gpu_runbooks.workflows.ladder import (
     Return,
     Tolerate,
     Validate,
-    next_step,
 )
 from gpu_runbooks.workflows.phases import Outcome
 

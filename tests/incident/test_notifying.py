@@ -13,7 +13,8 @@ from temporalio.service import RPCError
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import Close, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import Close
 
 
 def opened(ladder="notify", **changes):

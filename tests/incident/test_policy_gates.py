@@ -13,7 +13,14 @@ from temporalio.client import WorkflowUpdateFailedError
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.plan import MaintenanceWindow, RungName
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import AskOperator, Block, Close, Drain, Tolerate, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
+    AskOperator,
+    Block,
+    Close,
+    Drain,
+    Tolerate,
+)
 from gpu_runbooks.workflows.phases import Outcome
 from gpu_runbooks.workflows.windows import next_open
 

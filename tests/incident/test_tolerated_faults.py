@@ -19,7 +19,14 @@ from gpu_runbooks.activities.model.node import NodeObservation, ObserveNode
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.incident_faults import KEPT_FAULTS
-from gpu_runbooks.workflows.ladder import Close, NotifyOwner, Reconsider, Tolerate, Validate, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
+    Close,
+    NotifyOwner,
+    Reconsider,
+    Tolerate,
+    Validate,
+)
 from gpu_runbooks.workflows.phases import Outcome
 
 HOUR = timedelta(hours=1)

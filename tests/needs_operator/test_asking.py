@@ -18,7 +18,8 @@ from gpu_runbooks.workflows.asking import (
     what_is_asked,
 )
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import AskOperator, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import AskOperator
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Runbook
 from gpu_runbooks.workflows.standing import Pending

@@ -22,7 +22,14 @@ from gpu_runbooks.workflows import ledger
 from gpu_runbooks.workflows.acts import Act, Examined
 from gpu_runbooks.workflows.audit import Result
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.ladder import AskOperator, Block, Examine, HoldSlot, Recall, next_step
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
+    AskOperator,
+    Block,
+    Examine,
+    HoldSlot,
+    Recall,
+)
 from gpu_runbooks.workflows.ledger import Done
 from gpu_runbooks.workflows.phases import Outcome
 

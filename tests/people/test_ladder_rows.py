@@ -10,7 +10,8 @@ from incident.test_policy_gates import gated
 from gpu_runbooks.activities.model.plan import ChangeFreeze, RungName
 from gpu_runbooks.workflows.acts import Act, Examined
 from gpu_runbooks.workflows.incident_state import Paused
-from gpu_runbooks.workflows.ladder import (
+from gpu_runbooks.workflows.ladder import next_step
+from gpu_runbooks.workflows.ladder_steps import (
     AskOperator,
     Block,
     Close,
@@ -24,7 +25,6 @@ from gpu_runbooks.workflows.ladder import (
     Tolerate,
     Validate,
     Watch,
-    next_step,
 )
 from gpu_runbooks.workflows.phases import Outcome, Runbook
 from gpu_runbooks.workflows.windows import next_permitted

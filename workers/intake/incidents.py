@@ -39,8 +39,8 @@ from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.staleness import Decision, decide
 from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
-from gpu_runbooks.workflows.ladder import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
+from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 from gpu_runbooks.workflows.severity import notifies_owner, severity

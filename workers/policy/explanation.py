@@ -10,7 +10,7 @@ from gpu_runbooks.activities.model.node import NodeIdentity, NodeObservation
 from gpu_runbooks.activities.model.plan import Plan, Rung, RungName, Treatment
 from gpu_runbooks.workers.policy.fault_notation import in_notation
 from gpu_runbooks.workers.policy.meaning import meaning
-from gpu_runbooks.workflows.ladder import OWNERS_WORD, how_to_opt_in
+from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.policy.answers import answer_to
 from gpu_runbooks.workflows.policy.fields import in_units
 from gpu_runbooks.workflows.policy.node_conditions import watched_conditions
