@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from incident.conftest import running_workers, until
 from incident.fakes import World
+from incident.opened import RESET, a_person_is_asked, client_time, start, status
 from incident.plans import fault, report
-from incident.test_node_remediation import RESET, a_person_is_asked, client_time, start, status
 from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities import errors

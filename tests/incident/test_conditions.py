@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from incident.conftest import until
 from incident.fakes import World
+from incident.opened import NODE, a_person_is_asked, client_time, start, status
 from incident.plans import T0, fault, identity, report
-from incident.test_node_remediation import NODE, a_person_is_asked, client_time, start, status
 
 from gpu_runbooks.activities.model.fault import ConditionCleared, Entity, FaultSource
 from gpu_runbooks.workflows.incident import Incident

@@ -6,8 +6,8 @@ from datetime import UTC, timedelta
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
+from incident.opened import NODE, a_person_is_asked, start, status
 from incident.plans import T0
-from incident.test_node_remediation import NODE, a_person_is_asked, start, status
 from temporalio.client import WorkflowUpdateFailedError
 
 from gpu_runbooks.activities import errors

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from incident.conftest import until
 from incident.fakes import World
+from incident.opened import a_person_is_asked, client_time, start
 from incident.plans import fault, report
-from incident.test_node_remediation import a_person_is_asked, client_time, start
 
 from gpu_runbooks.workflows.incident_faults import KEPT_FAULTS
 

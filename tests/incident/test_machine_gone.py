@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 from incident.fakes import World
+from incident.opened import a_person_is_asked, start, status
 from incident.plans import identity
-from incident.test_node_remediation import a_person_is_asked, start, status
 from incident.test_repairs import TESTED, WORD, climb, policy
 from temporalio import activity
 from temporalio.client import WorkflowUpdateFailedError

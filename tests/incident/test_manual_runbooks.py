@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import EVIDENCE, World
+from incident.opened import NODE, a_person_is_asked, client_time, slots, status
+from incident.opened import start as start_incident
 from incident.plans import T0, fault, report
-from incident.test_node_remediation import NODE, a_person_is_asked, client_time, slots, status
-from incident.test_node_remediation import start as start_incident
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from incident.conftest import until
 from incident.fakes import EVIDENCE, World
+from incident.opened import a_person_is_asked, start
 from incident.test_api_away import away
-from incident.test_node_remediation import a_person_is_asked, start
 from incident.test_repairs import TESTED, WORD
 
 from gpu_runbooks.activities import errors

@@ -2,7 +2,7 @@
 
 import pytest
 from incident.fakes import World
-from incident.test_node_remediation import slots, start
+from incident.opened import slots, start
 from incident.test_repairs import asked_a_person
 from temporalio import activity
 

@@ -1,78 +1,19 @@
 """The incident workflow on the time-skipping server, with scripted activities."""
 
 import asyncio
-import contextlib
 from datetime import timedelta
 
 import pytest
-from google.protobuf.empty_pb2 import Empty
 from incident.conftest import running_workers, until
 from incident.fakes import World
-from incident.plans import T0, fault, identity, report
+from incident.opened import RESET, a_person_is_asked, client_time, slots, start, status
+from incident.plans import fault, identity, report
 from temporalio.client import (
-    Client,
-    WithStartWorkflowOperation,
-    WorkflowFailureError,
-    WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
 )
-from temporalio.common import WorkflowIDConflictPolicy
 
-from gpu_runbooks.activities.model.node import BlockMarker
 from gpu_runbooks.activities.model.node_task import TestPodResult
-from gpu_runbooks.activities.model.repair import RepairPolicy
-from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
-from gpu_runbooks.workflows.audit import Result, Status
 from gpu_runbooks.workflows.phases import Outcome, Phase
-
-NODE = incident_id("test", "n1")
-
-RESET = ["block", "drain", "reset", "validate", "test_pod", "unblock"]
-
-
-async def start(client: Client, ladder: str = "reset", *, of=None, workflow_id: str = NODE, **changes):
-    now = await client_time(client)
-    opened = report(ladder, of=of or fault(at=now), **changes)
-    return await client.start_workflow(
-        "NodeRemediation",
-        {"report": opened.model_dump(mode="json")},
-        id=workflow_id,
-        task_queue=REMEDIATION_QUEUE,
-        result_type=Result,
-    )
-
-
-async def client_time(client: Client):
-    """The server's clock, which skips."""
-    answer = await client.test_service.get_current_time(Empty())
-    return answer.time.ToDatetime(tzinfo=T0.tzinfo)
-
-
-async def status(handle) -> Status:
-    return await handle.query("status", result_type=Status)
-
-
-async def a_person_is_asked(handle) -> None:
-    async with asyncio.timeout(60):
-        while True:
-            with contextlib.suppress(WorkflowQueryFailedError):  # it has not opened yet
-                if (await status(handle)).phase is Phase.NEEDS_OPERATOR:
-                    return
-            await asyncio.sleep(0.02)
-
-
-async def it_rests(handle) -> None:
-    """Nothing but a timer is left. The server skips no time after a run was ended in mid-task."""
-    async with asyncio.timeout(60):
-        while True:
-            *_, last = [event async for event in handle.fetch_history_events()]
-            if last.HasField("timer_started_event_attributes"):
-                return
-            await asyncio.sleep(0.02)
-
-
-async def slots(client: Client):
-    return await client.get_workflow_handle(budget_id("test", "p5")).query("state")
 
 
 @pytest.mark.parametrize(
@@ -287,105 +228,6 @@ async def test_a_ladder_without_repairs_drains_asks_and_returns_what_a_person_me
     assert world.acts == ["block", "drain", "drain", "validate", "test_pod", "unblock"]
 
 
-async def test_a_node_that_was_given_back_while_a_person_was_asked_is_released(skipping, workers):
-    world = World(validations=[False, False, False])
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client, "replace")
-            await until(lambda: "validate" in world.calls)
-            await a_person_is_asked(handle)
-            world.marker = None
-            await handle.execute_update("retry", {"operator": "ana", "reason": "uncordoned it"})
-        assert (await handle.result()).outcome is Outcome.RELEASED
-    assert world.acts.count("validate") == 1
-
-
-async def test_what_only_a_person_can_mend_does_not_lead_to_a_stronger_act(skipping, workers):
-    world = World(reboots=["forbidden"])
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client, "reboot")
-            await until(lambda: "reboot" in world.calls)
-            await a_person_is_asked(handle)
-            assert world.acts == ["block", "drain", "reboot"]
-            assert "not permitted" in (await status(handle)).question
-            await handle.execute_update("retry", {"operator": "ana", "reason": "gave the role its right"})
-        assert (await handle.result()).outcome is Outcome.RETURNED
-    assert world.acts == ["block", "drain", "reboot", "drain", "reboot", "await_reboot", *RESET[3:]]
-
-
-@pytest.mark.parametrize(
-    ("update", "argument", "named"),
-    [
-        ("retry", {"operator": "ana"}, "reason"),
-        ("retry", {"operator": " ", "reason": "x"}, "operator"),
-        ("retry", {"operator": "ana", "reason": "x"}, "does not wait for a person"),
-        ("escalate_to", {"operator": "ana", "reason": "x", "rung": "reboot"}, "does not wait for a person"),
-        ("escalate_to", {"operator": "ana", "reason": "x", "rung": "hammer"}, "rung"),
-    ],
-)
-async def test_a_message_that_does_not_fit_is_refused_with_the_reason(
-    skipping, workers, update, argument, named
-):
-    world = World(pause={"drain": asyncio.Event()})
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client)
-            await until(lambda: "drain" in world.calls)
-            with pytest.raises(WorkflowUpdateFailedError) as refused:
-                await handle.execute_update(update, argument)
-            assert named in str(refused.value.cause)
-            world.pause["drain"].set()
-        assert (await handle.result()).outcome is Outcome.RETURNED
-
-
-async def test_a_milder_repair_than_one_tried_is_refused_and_nothing_stronger_is_done(skipping, workers):
-    world, word = World(resets=["busy"], reboots=["unproven"]), {"operator": "ana", "reason": "once more"}
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client, repair=RepairPolicy(replace="ask"))
-            await a_person_is_asked(handle)
-            with pytest.raises(WorkflowUpdateFailedError) as refused:
-                await handle.execute_update("escalate_to", {**word, "rung": "reset_gpu"})
-            assert "is at reboot already" in str(refused.value.cause)
-            assert (await status(handle)).phase is Phase.NEEDS_OPERATOR
-            await handle.execute_update("abort", word)
-            await handle.result()
-    assert "replace" not in world.calls
-
-
-async def test_abort_ends_after_the_current_step_and_keeps_the_block(skipping, workers):
-    world = World(pause={"drain": asyncio.Event()})
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client)
-            await until(lambda: "drain" in world.calls)
-            await handle.execute_update("abort", {"operator": "ana", "reason": "maintenance"})
-            world.pause["drain"].set()
-            result = await handle.result()
-        assert result.outcome is Outcome.ABORTED
-        assert "ana" in result.reason
-        assert world.acts == ["block", "drain"]
-        assert world.marker is not None
-        assert (await slots(skipping.client))["holders"] == []
-
-
-async def test_a_cancelled_incident_keeps_the_block_and_returns_the_slot(skipping, workers):
-    world = World(pause={"drain": asyncio.Event()})
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client)
-            await until(lambda: "drain" in world.calls)
-            await handle.cancel()
-            with pytest.raises(WorkflowFailureError):
-                await handle.result()
-            while (await slots(skipping.client))["holders"]:
-                await asyncio.sleep(0.02)
-        assert world.marker is not None
-        assert "unblock" not in world.calls
-        assert "reset" not in world.calls
-
-
 async def test_a_fault_during_validation_is_not_lost(skipping, workers):
     world = World(pause={"test_pod": asyncio.Event()})
     async with workers(skipping.client, world):
@@ -402,141 +244,6 @@ async def test_a_fault_during_validation_is_not_lost(skipping, workers):
     ]
     assert result.outcome is Outcome.RETURNED
     assert "late" in result.fingerprints
-
-
-async def test_update_with_start_begins_one_incident_and_the_next_alert_joins_it(skipping, workers):
-    world = World(pause={"drain": asyncio.Event()})
-    client = skipping.client
-    async with workers(client, world):
-        with skipping.auto_time_skipping_disabled():
-            now = await client_time(client)
-            runs = set()
-            for code in ("95", "63", "94"):
-                arriving = report(of=fault(code, at=now))
-                begin = WithStartWorkflowOperation(
-                    "NodeRemediation",
-                    {"report": arriving.model_dump(mode="json")},
-                    id=NODE,
-                    task_queue=REMEDIATION_QUEUE,
-                    id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-                )
-                try:
-                    answer = await client.execute_update_with_start_workflow(
-                        "report_fault", arriving, start_workflow_operation=begin
-                    )
-                except WorkflowUpdateFailedError as known:
-                    answer = known.cause.type
-                assert answer == ("Known" if code == "95" else "joined")
-                runs.add((await begin.workflow_handle()).first_execution_run_id)
-            assert len(runs) == 1
-            world.pause["drain"].set()
-            handle = client.get_workflow_handle(NODE, result_type=Result)
-            assert len((await handle.result()).fingerprints) == 3
-    assert world.calls.count("block") == 1
-
-
-async def test_the_budget_lets_one_node_of_the_pool_at_a_time_and_severity_goes_first(skipping, workers):
-    world = World(pause={"drain": asyncio.Event()})
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            first = await start(skipping.client)
-            await until(lambda: "drain" in world.calls)
-            waiting = {
-                ladder: await start(
-                    skipping.client,
-                    ladder,
-                    workflow_id=incident_id("test", name),
-                    identity=identity(name, provider_id=world.node.provider_id),
-                )
-                for name, ladder in (("n3", "reset"), ("n4", "replace"))
-            }
-            while len((await slots(skipping.client))["waiters"]) < 2:
-                await asyncio.sleep(0.02)
-            assert world.calls.count("block") == 1
-            for handle in waiting.values():
-                assert (await status(handle)).phase is Phase.WAITING_FOR_SLOT
-            world.pause["block"] = asyncio.Event()
-            await first.execute_update("abort", {"operator": "ana", "reason": "enough seen"})
-            world.pause["drain"].set()
-            await first.result()
-            while not (await slots(skipping.client))["holders"]:
-                await asyncio.sleep(0.02)
-            assert [slot["node"] for slot in (await slots(skipping.client))["holders"]] == ["n4"]
-            await waiting["reset"].cancel()
-            while (await slots(skipping.client))["waiters"]:
-                await asyncio.sleep(0.02)
-            await waiting["replace"].cancel()
-            world.pause["block"].set()
-
-
-async def test_the_slot_of_a_terminated_incident_is_found_and_freed(skipping, workers):
-    world = World(drains=["blocked"])
-    async with workers(skipping.client, world):
-        with skipping.auto_time_skipping_disabled():
-            handle = await start(skipping.client)
-            await until(lambda: "drain" in world.calls)
-            await a_person_is_asked(handle)
-            await it_rests(handle)
-            await handle.terminate("somebody did")
-            assert len((await slots(skipping.client))["holders"]) == 1
-        await skipping.sleep(timedelta(minutes=3))
-        assert (await slots(skipping.client))["holders"] == []
-
-
-async def test_a_toleration_of_hours_passes_before_anything_is_touched(skipping, workers):
-    world = World()
-    async with workers(skipping.client, world):
-        before = await client_time(skipping.client)
-        handle = await start(skipping.client, toleration=timedelta(hours=6))
-        await handle.result()
-        assert await client_time(skipping.client) - before >= timedelta(hours=6)
-        assert world.acts == RESET
-
-
-async def test_a_person_starts_with_node_reason_and_name_alone(skipping, workers):
-    world = World()
-    async with workers(skipping.client, world):
-        handle = await skipping.client.start_workflow(
-            "NodeRemediation",
-            {"node": "n1", "reason": "ECC errors in the training log", "operator": "ana"},
-            id=NODE,
-            task_queue=REMEDIATION_QUEUE,
-            result_type=Result,
-        )
-        assert (await handle.result()).outcome is Outcome.RETURNED
-        assert world.acts == RESET
-
-
-@pytest.mark.parametrize(
-    ("raw", "workflow_id", "named"),
-    [
-        ({"reason": "x", "operator": "ana"}, NODE, "'node'"),
-        ({"node": "n1", "operator": "ana"}, NODE, "'reason'"),
-        ({"node": "n1", "reason": "x", "operator": ""}, NODE, "'operator'"),
-        ({"node": "n1", "reason": "x", "operator": "ana", "laddder": "reboot"}, NODE, "'laddder'"),
-        ({"node": 7, "reason": "x", "operator": "ana"}, NODE, "'node'"),
-        ("n1", NODE, "must be one JSON object"),
-        (None, NODE, "must be one JSON object"),
-        ({"report": {"fault": {}}}, NODE, "'report.fault"),
-        ({"node": "n1", "reason": "x", "operator": "ana"}, "my-runbook", "node/<cluster>/n1"),
-        ({"node": "n1", "reason": "x", "operator": "ana"}, "node/test/n2", "node/test/n1"),
-        ({"node": "n1", "reason": "x", "operator": "ana"}, "node/other/n1", "node/test/n1"),
-        ({"node": "n9", "reason": "x", "operator": "ana"}, "node/test/n9", "no node is named n9"),
-    ],
-)
-async def test_bad_input_fails_at_once_and_names_what_is_wrong(skipping, workers, raw, workflow_id, named):
-    world = World()
-    async with workers(skipping.client, world):
-        handle = await skipping.client.start_workflow(
-            "NodeRemediation", raw, id=workflow_id, task_queue=REMEDIATION_QUEUE
-        )
-        with pytest.raises(WorkflowFailureError) as failed:
-            await handle.result()
-        cause = failed.value.cause
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        assert named in str(cause)
-        assert world.acts == []
 
 
 @pytest.mark.parametrize(
@@ -573,22 +280,3 @@ async def test_the_node_is_looked_at_again_before_each_act(skipping, workers, ch
         result = await handle.result()
     assert world.acts == acts
     assert result.outcome == outcome
-
-
-async def test_a_node_that_another_incident_blocked_is_waited_for(skipping, workers):
-    world = World()
-    world.marker = BlockMarker(
-        incident="node/test/old", run_id="r", reasons=("x",), since=T0, was_unschedulable=False
-    )
-    left = []
-
-    def on_call(call: str) -> None:
-        left.append(call)
-        if call == "block" and left.count("block") == 3:
-            world.marker = None
-
-    world.on_call = on_call
-    async with workers(skipping.client, world):
-        handle = await start(skipping.client)
-        assert (await handle.result()).outcome is Outcome.RETURNED
-    assert world.acts == ["block", "block", *RESET]

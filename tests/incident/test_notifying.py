@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 from incident.conftest import running_workers
 from incident.fakes import World
+from incident.opened import client_time, slots, start, status
 from incident.plans import T0, fault, identity, report
 from incident.test_ladder import LATER, words
-from incident.test_node_remediation import client_time, slots, start, status
 from temporalio.service import RPCError
 
 from gpu_runbooks.activities.model.plan import RungName

@@ -5,9 +5,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from incident.fakes import World
+from incident.opened import a_person_is_asked, client_time, start, status
 from incident.plans import T0, fault, plan, report
 from incident.test_ladder import acted
-from incident.test_node_remediation import a_person_is_asked, client_time, start, status
 from temporalio.client import WorkflowUpdateFailedError
 
 from gpu_runbooks.activities.model.fault import FaultSource

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from incident.conftest import until
 from incident.fakes import EVIDENCE, NOT_KEPT, World
+from incident.opened import a_person_is_asked, client_time, slots, start, status
 from incident.plans import FORGETFUL, fault, identity, report
-from incident.test_node_remediation import a_person_is_asked, client_time, slots, start, status
 
 from gpu_runbooks.activities.model.node_task import Examination
 from gpu_runbooks.activities.model.repair import (

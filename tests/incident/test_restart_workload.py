@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
+from incident.opened import a_person_is_asked, client_time, slots, start, status
 from incident.plans import fault, identity, report
 from incident.test_drain_orders import blocker
-from incident.test_node_remediation import a_person_is_asked, client_time, slots, start, status
 
 from gpu_runbooks.activities.model.drain import BlockerReason
 

@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from incident.conftest import until
 from incident.fakes import World
+from incident.opened import a_person_is_asked, client_time, start, status
 from incident.plans import fault, identity, report
 from incident.test_conditions import TEN, after, condition, looked, opened
 from incident.test_machine_gone import Slow
-from incident.test_node_remediation import a_person_is_asked, client_time, start, status
 from temporalio import activity
 from temporalio.client import WorkflowUpdateFailedError
 

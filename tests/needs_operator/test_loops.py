@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 from incident.conftest import running_workers, server  # noqa: F401  a fixture
 from incident.fakes import World
+from incident.opened import a_person_is_asked, status
 from incident.plans import T0, fault, identity, report
-from incident.test_node_remediation import a_person_is_asked, status
 from ledger.factories import NEW, OLD, A, B, repair
 from ledger.factories import identity as machine
 

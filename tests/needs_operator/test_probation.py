@@ -6,8 +6,8 @@ from datetime import UTC, timedelta
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
+from incident.opened import NODE, RESET, client_time, slots, start, status
 from incident.plans import fault, identity, report
-from incident.test_node_remediation import NODE, RESET, client_time, slots, start, status
 from temporalio.client import WorkflowUpdateFailedError
 
 from gpu_runbooks.activities.names import REMEDIATION_QUEUE

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 from incident.conftest import running_workers, until
 from incident.fakes import World
+from incident.opened import a_person_is_asked, client_time, slots, start, status
 from incident.plans import fault, report, rungs
-from incident.test_node_remediation import a_person_is_asked, client_time, slots, start, status
 from incident.test_repairs import policy
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError

@@ -3,7 +3,7 @@
 import pytest
 from incident.conftest import running_workers, skipping
 from incident.fakes import World
-from incident.test_node_remediation import a_person_is_asked, start, status
+from incident.opened import a_person_is_asked, start, status
 
 WORD = {"operator": "ana", "reason": "a test"}
 __all__ = ["skipping"]

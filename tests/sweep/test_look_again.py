@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from incident.conftest import running_workers
 from incident.fakes import World
-from incident.test_node_remediation import slots, start
+from incident.opened import slots, start
 from temporalio import activity
 
 from gpu_runbooks.activities.model.node import NodeObservation, ObserveNode
