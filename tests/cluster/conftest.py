@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gpu_runbooks.activities.kubernetes import client
 from gpu_runbooks.activities.kubernetes.client import MERGE_PATCH, Kubernetes, KubernetesError, Object
 from gpu_runbooks.activities.model.drain import DrainPods, DrainPolicy
 from gpu_runbooks.activities.model.node import BlockNode, NodeIdentity
@@ -211,3 +212,11 @@ async def change_taints(admin: Kubernetes, name: str, change: Callable[[list[Obj
 
 async def pod_names(admin: Kubernetes, namespace: str) -> set[str]:
     return {pod["metadata"]["name"] for pod in await admin.items(f"/api/v1/namespaces/{namespace}/pods")}
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short intervals of the client; the order of calls stays."""
+    monkeypatch.setattr(client, "LIST_INTERVAL", 0.01)
+    monkeypatch.setattr(client, "WATCH_TIMEOUT", 0.2)
+    monkeypatch.setattr(client, "CALL_TIMEOUT", 5.0)
