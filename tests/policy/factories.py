@@ -23,6 +23,12 @@ validation:
 
 P5 = {"gpu-runbooks.dev/pool": "p5"}
 
+DRAINED_FAULTS = """\
+faults:
+- {name: fell-off-the-bus, match: {source: xid, code: 79}, ladder: reset}
+- {name: links-missing, match: {source: alert, code: LinksMissing}, ladder: reset}
+"""
+
 
 def fault(source: FaultSource, code: str, **more) -> Fault:
     written = {
