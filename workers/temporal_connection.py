@@ -19,8 +19,8 @@ GRACE = timedelta(seconds=20)
 """What a running activity gets to end after SIGTERM. A Pod's grace period must be longer."""
 
 RUNNER = PunctualRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("gpu_runbooks"))
-"""The sandbox imports no module of ours anew for each incident, which takes 20 ms of a processor. It would look
-at little of them in any case: what workflows may not read is looked for in their source, by a test."""
+"""The sandbox imports no module of ours anew for each incident, which takes 20 ms of a processor. It looks at
+little of them in any case: what workflows may not read is looked for in their source, by a test."""
 
 POLLERS = PollerBehaviorAutoscaling(minimum=10, initial=20, maximum=50)
 """Long polls of a queue. Of the SDK's default of five, one takes up new workflows: a burst of incidents would

@@ -18,12 +18,11 @@ from testbed.api_proxy import ApiProxy
 from testbed.background import beside
 from testbed.build import path_of
 from testbed.kubeconfig import write_kubeconfig, write_redirected
+from testbed.kwok_stages import write_stages
 from testbed.ports import free_port
 from testbed.processes import PartFailedError, Processes
 from testbed.readiness import answers
 from testbed.test_pod_outcomes import decide_test_pods
-
-STAGES = Path(__file__).parent / "stages"
 
 NAMESPACE = "gpu-runbooks"
 """Where the product's ServiceAccounts are."""
@@ -44,6 +43,9 @@ so they may do what they like."""
 LEASE_SECONDS = 40
 """How long a node's lease holds, as the kubelet has it. It is renewed four times as often."""
 
+HEARTBEAT_SECONDS = 20
+"""How often a node reports a status that has not changed. Kubelets do every 5 minutes; tests wait for it."""
+
 TOKEN_SECONDS = 24 * 3600
 """Life of a role's token. Longer than any testbed, since nothing renews it in the kubeconfig file."""
 
@@ -59,12 +61,14 @@ class ControlPlane:
         api_server_flags: Sequence[str] = (),
         controller_manager_flags: Sequence[str] = (),
         lease_seconds: int = LEASE_SECONDS,
+        heartbeat_seconds: int = HEARTBEAT_SECONDS,
     ) -> None:
         self.directory = directory
         self._processes = processes
         self._api_server_flags = api_server_flags
         self._controller_manager_flags = controller_manager_flags
         self._lease_seconds = lease_seconds
+        self._heartbeat_seconds = heartbeat_seconds
         self._tokens = {name: secrets.token_urlsafe(24) for name in STATIC_IDENTITIES}
         self._pki = directory / "pki"
         self.authority = self._pki / "apiserver.crt"
@@ -267,7 +271,10 @@ class ControlPlane:
             f"--kubeconfig={self.kubeconfig('kwok')}",
             "--manage-all-nodes=true",
             f"--node-lease-duration-seconds={self._lease_seconds}",
-            *(f"--config={file}" for file in sorted(STAGES.glob("*.yaml"))),
+            *(
+                f"--config={file}"
+                for file in write_stages(self.directory / "stages", self._heartbeat_seconds)
+            ),
         ]
         # kwok looks for a configuration of its own in its work folder, by default below the home directory
         await self._processes.start("kwok", command, {"KWOK_WORKDIR": str(self.directory / "kwok")})

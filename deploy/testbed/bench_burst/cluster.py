@@ -28,9 +28,11 @@ ROLES = ("controller", "cluster-worker", "intake")
 """Nothing of the burst's ladder touches EC2."""
 
 LEASE_SECONDS = 400
+HEARTBEAT_SECONDS = 300
 PATIENT = ("--node-monitor-grace-period=15m",)
 """A thousand kubelets are other machines' work: here their leases would take a good part of what is measured,
-and a machine that is short of processor time would make nodes NotReady that nothing is wrong with."""
+and a machine that is short of processor time would make nodes NotReady that nothing is wrong with. What has
+not changed they report every 5 minutes (nodeStatusReportFrequency of the kubelet)."""
 
 AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/node-agent"
 """Nothing of the burst's ladder asks an agent, and a thousand new pods would still be starting."""
@@ -64,7 +66,11 @@ class BurstCluster:
         policy.write_text(yaml.safe_dump(plan.policy(), sort_keys=False))
         async with Processes(directory / "logs") as processes:
             plane = ControlPlane(
-                directory, processes, controller_manager_flags=PATIENT, lease_seconds=LEASE_SECONDS
+                directory,
+                processes,
+                controller_manager_flags=PATIENT,
+                lease_seconds=LEASE_SECONDS,
+                heartbeat_seconds=HEARTBEAT_SECONDS,
             )
             temporal = Temporal(directory, processes)
             unused = Cloud(directory, processes, plane.kubeconfig("admin"), CLUSTER)  # never started
