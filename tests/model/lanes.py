@@ -26,8 +26,13 @@ WORDS: dict[str, dict[str, Any]] = {
     "retry": PERSON,
     "escalate_to reboot": PERSON | {"rung": "reboot"},
     "escalate_to replace": PERSON | {"rung": "replace"},
+    "skip_rung reboot": PERSON | {"rung": "reboot"},
+    "return_anyway": PERSON,
 }
-"""What people say, by update and what it is about; abort beside, as often as they like."""
+"""What people answer when they are asked, by update and what it is about; abort beside, as often as they like."""
+
+UNASKED: dict[str, dict[str, Any]] = {"pause": PERSON | {"for": "1h"}, "resume": PERSON}
+"""What they say at any moment."""
 
 
 PREPARING = frozenset({"inspect_instance", "pause_gpu_services", "replace_instance", "delete_node_claim"})
@@ -208,7 +213,8 @@ class Lanes:
         if lane.words >= self.limits.words:
             return [move for move in found if move is not None]
         after = lane._replace(words=lane.words + 1)
-        for words, said in WORDS.items() if self.machine.states[lane.run].asks else ():
+        asked = WORDS if self.machine.states[lane.run].asks else {}
+        for words, said in (asked | UNASKED).items():
             node = lane.node
             if words == "retry":
                 node = node._replace(owed=0)  # whoever says it has mended what a repair was owed for

@@ -2,14 +2,15 @@
 
 A wide story has two incidents that compete for one slot, in a world without troubles of their own but with
 storms, a budget that is terminated, and repeated messages. A deep story has one incident, and a world in
-which much may go wrong.
+which much may go wrong. The guard of the fleet has a story of its own.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-from model.explorer import Report, explore
+from model import guards
+from model.explorer import Report, System, explore
 from model.lanes import Limits
 from model.pools import Pools, Worlds
 from model.world import CONDITION
@@ -21,30 +22,42 @@ ROUGH = Worlds(budget_ends=1, brakes=1, repeats=1)
 @dataclass(frozen=True)
 class Scenario:
     name: str
-    first: tuple[str, ...]
-    """Code of the first fault of each incident."""
-    limits: Limits = QUIET
-    """How much may go wrong in one lane, and how often people speak, an abort aside."""
-    worlds: Worlds = field(default_factory=Worlds)
+    system: Callable[[], System]
     most: int = 1_000_000
     seconds: float = 600.0
 
 
+def incidents(*first: str, limits: Limits = QUIET, worlds: Worlds | None = None) -> Callable[[], System]:
+    """One incident for each code of a first fault.
+
+    `limits`: how much may go wrong in one lane, and how often people speak, an abort aside.
+    """
+    return lambda: Pools(first, limits, worlds or Worlds())
+
+
+def storms(*, faults: int, ill: int, words: int, waits: int) -> Callable[[], System]:
+    """A guard that is told so many things, in any order and with any silence between them."""
+    return lambda: guards.Guards(guards.Limits(faults, ill, words, waits))
+
+
 SHORT = (
-    Scenario("one incident, a replacement", ("79",), QUIET, Worlds(brakes=1), most=2_000),
-    Scenario("one incident, words of people", ("119",), Limits(0, 0, 1), most=400),
-    Scenario("two incidents, one slot", ("79", "79"), QUIET, most=6_000),
+    Scenario("one incident, a replacement", incidents("79", worlds=Worlds(brakes=1)), most=2_000),
+    Scenario("one incident, words of people", incidents("119", limits=Limits(0, 0, 1)), most=400),
+    Scenario("two incidents, one slot", incidents("79", "79"), most=6_000),
+    Scenario("the storm rule", storms(faults=3, ill=1, words=1, waits=1), most=6_000),
 )
 """For `make test`."""
 
 DEEP = (
-    Scenario("two incidents, one slot", ("79", "79"), QUIET, most=700_000, seconds=150),
-    Scenario("two incidents in a rough world", ("119", "13"), QUIET, ROUGH, most=700_000, seconds=150),
-    Scenario("an application's fault, all kinds of trouble", ("13",), Limits(1, 1, 1), seconds=40),
-    Scenario("a reset, troubles and people", ("95",), Limits(1, 0, 1), seconds=60),
-    Scenario("a reboot, faults that join", ("119",), Limits(0, 1, 1), seconds=60),
-    Scenario("a replacement, all kinds of trouble", ("79",), Limits(1, 1, 1), seconds=50),
-    Scenario("a condition that is tolerated", (CONDITION,), Limits(1, 1, 0), seconds=40),
+    Scenario("two incidents, one slot", incidents("79", "79"), most=700_000, seconds=150),
+    Scenario("two incidents, a rough world", incidents("119", "13", worlds=ROUGH), most=700_000, seconds=150),
+    Scenario("the storm rule", storms(faults=4, ill=1, words=2, waits=2), most=300_000, seconds=40),
+    Scenario("a reboot, words of people", incidents("119", limits=Limits(0, 0, 1)), seconds=50),
+    Scenario("an application's fault, all trouble", incidents("13", limits=Limits(1, 1, 1)), seconds=30),
+    Scenario("a reset, troubles and people", incidents("95", limits=Limits(1, 0, 1)), seconds=40),
+    Scenario("a reboot, faults that join", incidents("119", limits=Limits(0, 1, 1)), seconds=40),
+    Scenario("a replacement, all trouble", incidents("79", limits=Limits(1, 1, 1)), seconds=40),
+    Scenario("a condition that is tolerated", incidents(CONDITION, limits=Limits(1, 1, 0)), seconds=30),
 )
 """For `make model`: under ten minutes on one core."""
 
@@ -52,5 +65,4 @@ DEEP = (
 def run(scenarios: tuple[Scenario, ...], progress: Any = None) -> Iterator[Report]:
     """Explore one after the other."""
     for each in scenarios:
-        system = Pools(each.first, each.limits, each.worlds)
-        yield explore(each.name, system, most=each.most, seconds=each.seconds, progress=progress)
+        yield explore(each.name, each.system(), most=each.most, seconds=each.seconds, progress=progress)

@@ -26,12 +26,12 @@ from gpu_runbooks.workflows.slots import Slots
 def test_no_rule_is_broken_within_the_short_exploration():
     reports = list(run(SHORT))
     assert [str(each) for report in reports for each in report.violations] == []
-    assert sum(report.states for report in reports) > 8_000
+    assert sum(report.states for report in reports) > 14_000
 
 
 def test_the_same_exploration_meets_the_same():
     def counts():
-        (report,) = run(SHORT[2:])
+        (report,) = run(SHORT[2:3])
         return report.states, report.transitions, report.depth
 
     assert counts() == counts()
