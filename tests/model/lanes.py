@@ -29,7 +29,7 @@ WORDS: dict[str, dict[str, Any]] = {
     "skip_rung reboot": PERSON | {"rung": "reboot"},
     "return_anyway": PERSON,
 }
-"""What people answer when they are asked, by update and what it is about; abort beside, as often as they like."""
+"""What people answer when asked, by update and what it is about; abort beside, as often as they like."""
 
 UNASKED: dict[str, dict[str, Any]] = {"pause": PERSON | {"for": "1h"}, "resume": PERSON}
 """What they say at any moment."""
