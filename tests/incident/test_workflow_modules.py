@@ -29,7 +29,10 @@ print(json.dumps({name: getattr(each, "__file__", None) for name, each in sys.mo
 """
 
 NEVER = {"random", "secrets", "uuid", "os", "threading", "subprocess", "socket"}
-"""Modules that no workflow imports: chance, the environment, and what the sandbox would have to stop."""
+"""Modules that no workflow imports: chance and the environment. The sandbox looks at no module of ours."""
+
+NEVER_CALLED = {"open", "input", "id", "hash", "exec", "eval", "__import__"}
+"""Built-in functions that read the outside, or what differs from process to process."""
 
 CLOCKS = {
     *(f"datetime.{each}" for each in ("now", "utcnow", "today")),
@@ -56,6 +59,8 @@ def offences(source: str, never: set[str]) -> list[str]:
                 names = [each.name for each in node.names]
             case ast.ImportFrom(module=str(module), level=0):
                 names = [module]
+            case ast.Call(func=ast.Name(id=name)) if name in NEVER_CALLED:
+                found.append(f"line {node.lineno}: {name}()")
             case ast.Attribute() if ast.unparse(node) in CLOCKS:
                 found.append(f"line {node.lineno}: {ast.unparse(node)}")
         found += [f"line {node.lineno}: {each}" for each in names if each.partition(".")[0] in never]
@@ -70,6 +75,8 @@ def offences(source: str, never: set[str]) -> list[str]:
         "import time\nx = time.time()",
         "from random import random",
         "import os.path",
+        "text = open('policy.yaml').read()",
+        "order = sorted(names, key=lambda name: hash(name))",
         "def inside():\n    import uuid",
     ],
 )
