@@ -32,7 +32,7 @@ $(BIN)/.ready: requirements.lock pyproject.toml
 
 .PHONY: setup
 setup: $(BIN)/.ready ## Install the Python environment
-	@true
+	@$(if $(filter setup,$(MAKECMDGOALS)),echo "the command is $(BIN)/gpu-runbooks",true)
 
 .PHONY: binaries
 binaries: setup ## Build the testbed's Kubernetes, Karpenter and Alertmanager (minutes the first time, then cached)

@@ -165,7 +165,12 @@ def live_details(incident: Incident) -> str:
 def _called(incident: Incident, since: datetime) -> str:
     """Who was called about the question, and what follows without an answer."""
     policy = incident.plan
-    called = "an alert is raised" if incident.paged else "nobody was called yet, it asks again by itself"
+    if not incident.paged:
+        called = "nobody was called yet, it asks again by itself"
+    elif "alertmanager" in incident.page_reached:
+        called = "an alert is raised"
+    else:
+        called = "only an Event on the node says so, as the cluster-worker knows no Alertmanager"
     if incident.page_problem:
         called = f"**not everybody could be called**: {_cell(incident.page_problem)}"
     if incident.overdue:

@@ -11,7 +11,8 @@ MOST_LINES = 50
 def details(slots: Slots, now: datetime) -> str:
     """Who has a slot, who waits, what stands in the way, and who ordered it."""
     most = slots.limit(slots.nodes) if slots.nodes is not None else None
-    held = f"**{len(slots.holders)} incidents have a slot** of pool `{slots.pool}`"
+    holders = len(slots.holders)
+    held = f"**{holders} incident{' has' if holders == 1 else 's have'} a slot** of pool `{slots.pool}`"
     seen = (
         f"; {slots.used} of at most {most} nodes were unavailable at the last look"
         if most is not None
@@ -20,6 +21,8 @@ def details(slots: Slots, now: datetime) -> str:
     parts = [f"{held}{seen}."]
     if stopped := slots.stopped(now):
         parts.append(f"**No disruption**: {stopped}")
+    if len(slots.halts) > 1:
+        parts.append(f"{len(slots.halts)} halts of this pool stand, and `resume` ends all of them.")
     if slots.brake.mode == "pace":
         parts.append(f"**One at a time** after storm {slots.brake.storm}: {slots.pace.in_words()}")
     if slots.override is not None:

@@ -36,7 +36,8 @@ def _answers(incident: Incident) -> Iterator[tuple[str, str, str]]:
             ', "method": "evict", "pods": ["namespace/name"]',
         )
     for rung in _repairs(incident):
-        yield "once more", "escalate_to", f', "rung": "{rung}"'
+        again = "once more" if incident.attempts(rung) else "next"
+        yield f"{rung} {again}", "escalate_to", f', "rung": "{rung}"'
     if incident.blocked and not incident.gone:
         yield "give it back although nobody validated it", "return_anyway", ""
     yield "end it, blocked", "abort", ""

@@ -80,12 +80,7 @@ class DisruptionBudget:
 
     @workflow.run
     async def run(self, raw: Any = None) -> None:  # noqa: ARG002 - taken in by __init__
-        if workflow.info().workflow_id != budget_id(self._slots.cluster, self._slots.pool):
-            raise refusal(
-                BAD_INPUT,
-                "a budget has the id budget/CLUSTER/POOL and the input "
-                '{"cluster": "CLUSTER", "pool": "POOL"}, with the same names in both',
-            )
+        self._refuse_wrong_start()
         telling = [
             asyncio.create_task(each) for each in (self._tell_holders(), self._tell_guard(), self._sign())
         ]
@@ -145,8 +140,11 @@ class DisruptionBudget:
         self._hear(order, f"halt by {order.operator}: {order.reason}")
         self._news = True
         self._show()
+        last = max(each.until for each in self._slots.halts)
+        stand = f"; {len(self._slots.halts)} halts stand" if len(self._slots.halts) > 1 else ""
         return (
-            f"pool {self._slots.pool}: no disruption until {halt.until:%Y-%m-%d %H:%M} UTC, or until resume"
+            f"pool {self._slots.pool}: no disruption until {last:%Y-%m-%d %H:%M} UTC, or until resume"
+            f"{stand}{self._unknown()}"
         )
 
     @workflow.update(description="End all halts of this pool")
@@ -168,28 +166,51 @@ class DisruptionBudget:
         self._news = True
         self._show()
         until = f"{limit.until:%Y-%m-%d %H:%M} UTC"
-        return f"pool {self._slots.pool}: at most {most} until {until}, then what the policy says"
+        said = f"pool {self._slots.pool}: at most {most} until {until}, then what the policy says"
+        if self._slots.nodes is not None and limit.budget.limit(self._slots.nodes) == 0:
+            said += f". Of its {self._slots.nodes} nodes that is none: nobody gets a slot"
+        return f"{said}{self._unknown()}"
 
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
+        self._refuse_wrong_start()
         read(HaltOrder, raw)
         refuse_more(self._slots.halts)
 
     @resume.validator
     def _validate_resume(self, raw: Any = None) -> None:
+        self._refuse_wrong_start()
         read(Signed, raw)
         if not self._slots.halts:
             stopped = self._slots.stopped(workflow.now())
             why = f"; it is {stopped}, see the guard of the fleet" if stopped else ""
+            if self._slots.override is not None:
+                why += "; another set_limit replaces the limit that stands"
             raise ApplicationError(f"pool {self._slots.pool} has no halt to end{why}", type=NOT_NOW)
 
     @set_limit.validator
     def _validate_set_limit(self, raw: Any = None) -> None:
+        self._refuse_wrong_start()
         read(LimitOrder, raw)
 
     @workflow.query(description="Holders, waiters, the limit, and why nobody gets a slot")
     def state(self) -> Slots:
         return self._slots
+
+    def _refuse_wrong_start(self) -> None:
+        """Raise `BadInput` where id and input name two pools: an order would be for neither."""
+        if workflow.info().workflow_id != budget_id(self._slots.cluster, self._slots.pool):
+            raise refusal(
+                BAD_INPUT,
+                "a budget has the id budget/CLUSTER/POOL and the input "
+                '{"cluster": "CLUSTER", "pool": "POOL"}, with the same names in both',
+            )
+
+    def _unknown(self) -> str:
+        """A doubt that belongs into an answer: only an incident's request says that there is such a pool."""
+        if self._slots.rules is not None:
+            return ""
+        return f". No incident has asked for a slot of pool {self._slots.pool} yet: is the name right?"
 
     def _hear(self, word: Signed, note: str) -> None:
         """Note an order, and that the history is to say who it was."""

@@ -76,7 +76,7 @@ async def examine(incident: Incident, step: Examine) -> None:
     suspect = ledger.suspect(incident.target, seen.facts, incident.faulty_gpus())
     incident.machine, incident.faulty = list(suspect.machine), list(suspect.faulty)
     incident.know([*suspect.faulty, *suspect.machine])
-    if not incident.recalled and incident.runbook is Runbook.REMEDIATE:
+    if not incident.recalled and incident.runbook is Runbook.REMEDIATE and not insisted:
         await _recall(incident, suspect)
 
 
@@ -116,10 +116,8 @@ async def _recall(incident: Incident, suspect: ledger.Suspect) -> None:
     incident.recalled = True
     incident.begin_at = ledger.floor(history, suspect, repeats, now)
     incident.done_before = {rung: ledger.done(history, suspect, rung, repeats, now) for rung in REPAIRS}
-    for said in (
-        ledger.floor_reason(history, suspect, repeats, now),
-        ledger.unknown_past(history, repeats, now),
-    ):
+    begins = "" if incident.named_ladder else ledger.floor_reason(history, suspect, repeats, now)
+    for said in (begins, ledger.unknown_past(history, repeats, now)):
         if said:
             incident.note(now, said)
 

@@ -36,6 +36,9 @@ with workflow.unsafe.imports_passed_through():
 PAGE_STANDS = timedelta(hours=2)
 """How long an alert stands that nobody repeats."""
 
+TOLD_BY_NAME = 10
+"""Pools that the answer to a halt names."""
+
 PAGE_AGAIN = timedelta(hours=1)
 """So long before its end it is repeated, and stays one alert."""
 
@@ -120,8 +123,12 @@ class FleetGuard:
         self._hear(
             order, f"halt everywhere by {halt.operator} until {halt.until:%Y-%m-%d %H:%M} UTC: {halt.reason}"
         )
-        told = len(self._fleet.budgets)
-        return f"halted everywhere until {halt.until:%Y-%m-%d %H:%M:%S} UTC; {told} pools are told"
+        last = max(each.until for each in self._fleet.halts)
+        told = ", ".join(sorted(self._fleet.budgets)[:TOLD_BY_NAME])
+        said = f"halted everywhere until {last:%Y-%m-%d %H:%M:%S} UTC"
+        if not told:
+            return f"{said}. No budget of {self._fleet.cluster} runs: is the name of the cluster right?"
+        return f"{said}, in {len(self._fleet.budgets)} pool(s): {told}"
 
     @workflow.update(description="End all halts everywhere before their time; storms brake on")
     def resume(self, raw: Any = None) -> str:
@@ -144,6 +151,7 @@ class FleetGuard:
 
     @halt.validator
     def _validate_halt(self, raw: Any = None) -> None:
+        self._refuse_wrong_start()
         read(HaltOrder, raw)
         refuse_more(self._fleet.halts)
 

@@ -38,9 +38,9 @@ def approval_needed(incident: Incident, rung: Rung, now: datetime) -> str:
     if incident.runbook is not Runbook.REMEDIATE and not rung.approval_by_other:
         return ""  # a person runs it
     why = "wants a person's word before" if rung.approval else "only observes"
-    return (
-        f"policy {why} {rung.name}, which would be done to {incident.target.name} now: approve it, or abort"
-    )
+    drains = rung.name in REPAIRS and incident.drained is None and not incident.gone
+    done = f"be done to {incident.target.name} {'once it is drained' if drains else 'now'}"
+    return f"policy {why} {rung.name}, which would {done}: approve it, or abort"
 
 
 def _is_approved(incident: Incident, rung: RungName, now: datetime) -> bool:
@@ -64,16 +64,20 @@ def closed(incident: Incident, now: datetime) -> tuple[datetime, str] | None:
 
 
 def grouped(incident: Incident) -> datetime:
-    """Until when its node is only blocked: others with the same cause may be a storm by then."""
+    """Until when its node is only blocked: others with the same cause may be a storm by then.
+
+    It counts from the start, or from the fault that ended a probation.
+    """
     wait = timedelta(0) if _by_person(incident) else incident.plan.storm.group_wait
-    return incident.opened + wait
+    return (incident.resumed or incident.opened) + wait
 
 
 def returns_unknown(incident: Incident) -> bool:
     """Whether the ledger is still to say how often this hardware was given back. Not on a person's order."""
     by_person = incident.runbook is not Runbook.REMEDIATE or incident.named_ladder
     asks = not by_person and incident.plan.repair.repeats.window > timedelta(0)
-    return asks and incident.returned_before is None
+    # What it could lead to is a question that escalate_to answers, and that was said.
+    return asks and incident.returned_before is None and not incident.ordered
 
 
 def _by_person(incident: Incident) -> bool:

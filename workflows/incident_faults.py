@@ -167,7 +167,7 @@ class IncidentFaults(IncidentState):
 
     def _go_on_after_return(self, fault: Fault, now: datetime) -> None:
         """Go on where the ladder stood: what was done for the same fault did not last."""
-        self.watched_until = None
+        self.watched_until, self.resumed = None, now
         before = signs_of(each for each in self.faults if each.fingerprint != fault.fingerprint)
         if not {*signs_of([fault])} & {*before}:
             self.note(now, "another fault in the probation: the ladder goes on where it stood")
@@ -222,7 +222,7 @@ class IncidentFaults(IncidentState):
             return
         for fault in over:
             self.note(now, f"{fault.source} {fault.code} {fault.reason} is over".replace("  ", " "))
-        fingerprints = {fault.fingerprint for fault in over}
+        fingerprints = dict.fromkeys(fault.fingerprint for fault in over)
         self.cleared = [*self.cleared, *fingerprints][-KEPT_FINGERPRINTS:]
         self.pending = [each for each in self.pending if each.fault.fingerprint not in fingerprints]
         if self.runbook is not Runbook.REMEDIATE or self.outcome is not None:

@@ -56,6 +56,8 @@ class IncidentState(BaseModel):
     run_id: str
     """First run id: it stays when the run continues as new."""
     opened: datetime
+    resumed: datetime | None = None
+    """When a fault last took the node out of its probation."""
     plan: Plan
     """Of the most severe fault so far."""
     faults: list[Fault]
@@ -122,6 +124,8 @@ class IncidentState(BaseModel):
     """When the alert is repeated."""
     page_problem: str = ""
     """Who was not reached by it, and why."""
+    page_reached: tuple[str, ...] = ()
+    """Who was: `alertmanager`, `event`."""
     returned_before: Done | None = None
     """Returns of this hardware that the same fault followed, by the ledger; None before it was asked."""
     returns_undone: int = 0

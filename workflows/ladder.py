@@ -128,11 +128,16 @@ def _decide(incident: Incident, now: datetime) -> Step:
 def _before_any_act(incident: Incident, now: datetime) -> Step | None:
     """What comes between the block and the first thing that is done to a blocked node."""
     if not incident.gone and now < (until := grouped(incident)):
-        return GroupWait(until)
+        return _group_wait(incident, until)
     if returns_unknown(incident):
         return Recall()
     question = loop_question(incident)
     return AskOperator(question) if question else None
+
+
+def _group_wait(incident: Incident, until: datetime) -> GroupWait:
+    """To the end, or until a tolerated fault counts: it may want the node blocked."""
+    return GroupWait(min([until, *(each.until for each in incident.pending)]))
 
 
 def _give_back(incident: Incident, rungs: dict[RungName, Rung]) -> Step:
@@ -234,7 +239,7 @@ def _restart(incident: Incident, rung: Rung, now: datetime) -> Step:
     if not incident.workload_faults:  # done, and the end waits for what is tolerated
         return Tolerate(min(each.until for each in incident.pending))
     if now < (until := grouped(incident)):
-        return GroupWait(until)
+        return _group_wait(incident, until)
     if incident.drains >= rung.attempts:
         return AskOperator(f"the workload could not be restarted in {incident.drains} attempts")
     return _closed(incident, now) or _approval(incident, rung, now) or RestartWorkload(rung)

@@ -136,6 +136,8 @@ def wrong_fields(error: ValidationError, kind: type[BaseModel]) -> str:
                 wrong = "must not be empty"
             case "greater_than_equal" | "less_than_equal" if item["loc"] == ("for",):
                 wrong = "write a time of at least 1m and at most 7d"
+            case "model_type":
+                wrong = "write one JSON object"
             case "tuple_type":
                 wrong = 'write a list, such as ["all"]'
             case _:

@@ -33,8 +33,13 @@ MANY_ANSWERS: dict[str, Any] = {
 }
 """A question to many incidents: each that is silent takes 5 s, and twenty are asked at once."""
 
-RECALL: dict[str, Any] = {**TEMPORAL, "priority": Priority(priority_key=5)}
-"""What is read from the list of workflows, which costs the server most: all else comes first."""
+RECALL: dict[str, Any] = {
+    **TEMPORAL,
+    "schedule_to_close_timeout": timedelta(minutes=15),
+    "priority": Priority(priority_key=5),
+}
+"""What is read from the list of workflows, which costs the server most: all else comes first. Without an
+answer a person is asked."""
 
 CLUSTER: dict[str, Any] = {
     "task_queue": CLUSTER_QUEUE,

@@ -36,7 +36,8 @@ async def call_person(incident: Incident) -> None:
     first = not incident.paged
     incident.paged = True
     act = "call a person" if first else "repeat the alert that a person is needed"
-    problem = await _send(_needed(incident, over=False), act)
+    paged = await _send(_needed(incident, over=False), act)
+    incident.page_reached, problem = paged.reached, paged.problem
     if problem != incident.page_problem:
         incident.page_problem = problem
         said = f"not everybody was called: {problem}" if problem else "everybody is called now"
@@ -75,8 +76,8 @@ async def say_left_blocked(incident: Incident) -> None:
     await _send(page, "say that the node stays blocked")
 
 
-async def _send(page: Page, summary: str) -> str:
-    """Why somebody was not reached; empty where all were."""
+async def _send(page: Page, summary: str) -> Paged:
+    """Who was reached, and why somebody was not."""
     try:
         paged: Paged = await workflow.execute_activity_method(
             ClusterActivities.page, page, summary=summary, **PROMPT
@@ -84,8 +85,8 @@ async def _send(page: Page, summary: str) -> str:
     except ActivityError as error:
         if is_cancelled_exception(error):
             raise
-        return in_words(error)
-    return paged.problem
+        return Paged(problem=in_words(error))
+    return paged
 
 
 def _needed(incident: Incident, *, over: bool) -> Page:

@@ -134,6 +134,8 @@ def _refuse_drain(repairs: list[RungName], incident: Incident) -> None:
         raise refusal(BAD_INPUT, f"a person runs {incident.runbook} for its drain: abort ends it")
     if not any(known.name is RungName.DRAIN for known in incident.plan.treatment.rungs):
         raise refusal(BAD_INPUT, f"ladder {incident.plan.treatment.ladder} has no drain")
+    if incident.drained is not None:
+        raise not_now("drain is behind: the node is empty")
 
 
 def _refuse_lacking(rung: RungName, incident: Incident) -> None:

@@ -148,7 +148,11 @@ async def wait_for_slot(incident: Incident, _: ladder_steps.HoldSlot) -> None:
 
 
 async def wait_for_group(incident: Incident, step: ladder_steps.GroupWait) -> None:
-    """Wait in the phase that the incident is in. A storm or a halt that comes meanwhile is minded after."""
+    """Wait with the slot held. A storm or a halt that comes meanwhile is minded after."""
+    text = f"until {step.until:%H:%M:%S} UTC only the block: others with the same cause may report"
+    if all(note.text != text for note in incident.notes):
+        incident.note(workflow.now(), text)
+    enter(incident, Phase.WAITING)
     await wait_for(
         lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.GroupWait),
         step.until - workflow.now(),

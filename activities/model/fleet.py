@@ -11,14 +11,14 @@ from gpu_runbooks.activities.model.wire import Moment, Span, Wire
 class StormRule(Wire):
     """When to stop believing the alarms, by policy."""
 
-    nodes: Annotated[int, Field(ge=2)] = 10
+    nodes: Annotated[int, Field(ge=2)] = 5
     """So many nodes with one signature within `within` are a storm."""
     within: Span = timedelta(minutes=10)
     unhealthy_percent: Annotated[int, Field(ge=1, le=100)] = 30
     """More than this share of a pool unhealthy is a storm of that pool, from `unhealthy_nodes` on."""
     unhealthy_nodes: Annotated[int, Field(ge=2)] = 3
     """So few unhealthy nodes never brake a small pool."""
-    group_wait: Span = timedelta(seconds=15)
+    group_wait: Span = timedelta(0)
     """From the start of an incident until its node may be disrupted: others of its kind report meanwhile."""
     cool_down: Span = timedelta(minutes=15)
     """Quiet time after the last fault of a storm, before the first node is taken up again."""

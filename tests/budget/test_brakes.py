@@ -149,7 +149,7 @@ def test_the_details_say_who_holds_who_waits_and_why():
 @pytest.mark.parametrize(
     ("kind", "raw", "wrong"),
     [
-        (HaltOrder, None, "valid dictionary"),
+        (HaltOrder, None, "one JSON object"),
         (HaltOrder, {}, "field 'operator'"),
         (HaltOrder, {**WHO}, "field 'for': field required"),
         (HaltOrder, {**WHO, "for": "2 hours"}, "write a duration with units"),

@@ -10,7 +10,8 @@ from budget.fleet import Fleet
 from budget.incidents import Ending, names, order, start, state, until_state
 from incident.conftest import running_workers, until
 from incident.plans import fault
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import WithStartWorkflowOperation, WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.model.slot import FindHolders, PoolBudget
@@ -206,6 +207,32 @@ async def until_phase(handle, phase: str) -> None:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize(
+    ("workflow", "workflow_id", "given", "words"),
+    [
+        ("DisruptionBudget", "budget/test/p6", {"cluster": "test", "pool": "p5"}, "the same names in both"),
+        ("DisruptionBudget", "budget/test/p6", {}, "the same names in both"),
+        ("FleetGuard", "fleet/other", {"cluster": "prod"}, "--workflow-id fleet/prod"),
+    ],
+)
+async def test_order_for_a_pool_that_id_and_input_name_differently_is_refused(
+    server, workflow, workflow_id, given, words
+):
+    async with running_workers(server, Fleet("a")):
+        begin = WithStartWorkflowOperation(
+            workflow,
+            given,
+            id=workflow_id,
+            task_queue="remediation",
+            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        )
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await server.execute_update_with_start_workflow(
+                "halt", {**WHO, "for": "2h"}, start_workflow_operation=begin
+            )
+    assert words in refused.value.cause.message
+
+
 async def test_people_change_a_pool_with_words_and_are_refused_with_words(server):
     fleet = Fleet("a")
     async with running_workers(server, fleet):
@@ -224,7 +251,7 @@ async def test_people_change_a_pool_with_words_and_are_refused_with_words(server
         assert "no halt to end" in await refused("resume", WHO)
         assert "field 'for'" in await refused("halt", WHO)
         assert "exactly one of" in await refused("set_limit", {**WHO, "for": "1h"})
-        await pool.execute_update("halt", {**WHO, "for": "2h"})
+        assert "is the name right?" in await pool.execute_update("halt", {**WHO, "for": "2h"})
         assert (await state(server, "orders"))["halts"][0]["operator"] == "ana"
         assert "goes on" in await pool.execute_update("resume", WHO)
         assert (await state(server, "orders"))["halts"] == []

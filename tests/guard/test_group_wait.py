@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from guard.fleet_world import FleetWorld
 from incident.conftest import running_workers
+from incident.opened import start
 from incident.plans import T0, fault, identity, report
 
 from gpu_runbooks.activities.model.fault import FaultSource
@@ -25,7 +26,8 @@ from gpu_runbooks.workflows.ladder_steps import (
     HoldSlot,
     RestartWorkload,
 )
-from gpu_runbooks.workflows.phases import Runbook
+from gpu_runbooks.workflows.phases import Phase, Runbook
+from gpu_runbooks.workflows.standing import Pending
 
 WAIT = timedelta(seconds=15)
 MANUAL = fault().model_copy(update={"source": FaultSource.MANUAL})
@@ -48,6 +50,7 @@ def incident(ladder: str = "reset", *, of=None, runbook=Runbook.REMEDIATE, **sta
         (incident(), 14, GroupWait),
         (incident(), 15, Examine),
         (incident(opened=T0 - WAIT), 0, Examine),
+        (incident(opened=T0 - WAIT, resumed=T0), 0, GroupWait),
         (incident("drain"), 14, GroupWait),
         (incident("drain"), 15, Drain),
         (incident("restart", blocked=False), 14, GroupWait),
@@ -63,6 +66,7 @@ def incident(ladder: str = "reset", *, of=None, runbook=Runbook.REMEDIATE, **sta
         "to the end",
         "and no longer",
         "an old incident does not wait",
+        "a fault in the probation does",
         "where the drain comes first",
         "and no longer there",
         "an application's pods as well",
@@ -74,6 +78,25 @@ def incident(ladder: str = "reset", *, of=None, runbook=Runbook.REMEDIATE, **sta
 )
 def test_what_comes_after_the_block(subject, seconds, step):
     assert isinstance(next_step(subject, T0 + timedelta(seconds=seconds)), step)
+
+
+def test_wait_ends_where_a_tolerated_fault_counts():
+    soon = T0 + timedelta(seconds=5)
+    tolerated = Pending(fault=fault("119", fingerprint="other"), until=soon)
+    assert next_step(incident("restart", blocked=False, pending=[tolerated]), T0) == GroupWait(soon)
+
+
+@pytest.mark.parametrize("ladder", ["reset", "restart"])
+async def test_wait_shows_and_a_word_ends_it(skipping, ladder):
+    client, world = skipping.client, FleetWorld()
+    async with running_workers(client, world):
+        handle = await start(client, ladder, storm=StormRule(group_wait=timedelta(minutes=10)))
+        await skipping.sleep(60)
+        seen = await handle.query("status", result_type=Status)
+        assert (seen.phase, seen.slot_held) == (Phase.WAITING, True)
+        await handle.execute_update("abort", {"operator": "ana", "reason": "a test"})
+        assert (await handle.result()).outcome == "aborted"
+    assert set(world.calls) <= {"observe", "block", "unblock"}
 
 
 @pytest.mark.parametrize(("wait", "drained"), [(WAIT, False), (timedelta(0), True)], ids=["a wait", "none"])

@@ -20,12 +20,12 @@ def planned(section: str = "", **labels: str):
 
 
 def test_a_file_without_the_section_gets_what_is_built_in():
-    assert planned().storm == StormRule()
+    assert planned().storm == StormRule(group_wait=timedelta(seconds=15))
 
 
 def test_what_is_written_stands_over_it_field_by_field():
     assert planned("{nodes: 4, within: 5m, pace: 30s}").storm == StormRule(
-        nodes=4, within=timedelta(minutes=5), pace=timedelta(seconds=30)
+        nodes=4, within=timedelta(minutes=5), pace=timedelta(seconds=30), group_wait=timedelta(seconds=15)
     )
 
 

@@ -18,7 +18,7 @@ from gpu_runbooks.workflows.fleet_details import details
 from gpu_runbooks.workflows.storms import Fleet, packed, unpacked
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
-RULE = StormRule()
+RULE = StormRule(nodes=10)
 
 
 def fleet(*pools: str) -> Fleet:

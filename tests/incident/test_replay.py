@@ -10,6 +10,7 @@ from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from gpu_runbooks.workers.controller import WORKFLOWS
+from gpu_runbooks.workers.temporal_connection import RUNNER
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 
@@ -18,6 +19,7 @@ def replayer() -> Replayer:
     return Replayer(
         workflows=WORKFLOWS,
         data_converter=pydantic_data_converter,
+        workflow_runner=RUNNER,
     )
 
 

@@ -59,8 +59,8 @@ def offences(source: str, never: set[str]) -> list[str]:
                 names = [each.name for each in node.names]
             case ast.ImportFrom(module=str(module), level=0):
                 names = [module]
-            case ast.Call(func=ast.Name(id=name)) if name in NEVER_CALLED:
-                found.append(f"line {node.lineno}: {name}()")
+            case ast.Name(id=name, ctx=ast.Load()) if name in NEVER_CALLED:
+                found.append(f"line {node.lineno}: {name}")
             case ast.Attribute() if ast.unparse(node) in CLOCKS:
                 found.append(f"line {node.lineno}: {ast.unparse(node)}")
         found += [f"line {node.lineno}: {each}" for each in names if each.partition(".")[0] in never]
@@ -76,7 +76,7 @@ def offences(source: str, never: set[str]) -> list[str]:
         "from random import random",
         "import os.path",
         "text = open('policy.yaml').read()",
-        "order = sorted(names, key=lambda name: hash(name))",
+        "order = sorted(names, key=hash)",
         "def inside():\n    import uuid",
     ],
 )

@@ -1,7 +1,7 @@
 """The storm rule in every order of faults, words of people, silence and time, as `explore` takes it.
 
 Driven is `Fleet`, the pure core of the guard. A witness keeps its own account of what was told, and of what
-has to be braked for it; it never asks the guard for its storms.
+has to be braked for it. Of the guard it takes only which storms there are for a person to end.
 """
 
 import json
@@ -10,8 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from gpu_runbooks.activities.model.fleet import CaughtUp, FaultSeen, Halt, PoolUnhealthy, StormRule
-from gpu_runbooks.workflows.storm import PATIENCE
-from gpu_runbooks.workflows.storms import TRUSTED, Fleet
+from gpu_runbooks.workflows.storms import Fleet
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 """It is always now: what is remembered grows older instead."""
@@ -19,8 +18,17 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 RULE = StormRule(nodes=2, within=timedelta(minutes=10), cool_down=timedelta(minutes=15))
 POOLS = {"a": "p", "b": "p", "c": "q"}
 SIGNATURES = ("xid 79", "xid 48")
-AWHILE = timedelta(minutes=5)
+ILL = "too much ill of "
+AWHILE = timedelta(minutes=7)
+"""No part of any time of the rule, so that what is late by less shows."""
+
 HALT = timedelta(minutes=30)
+
+PATIENCE = timedelta(hours=1)
+"""How long a paced pool may be silent, as docs/storms.md says."""
+
+TRUSTED = timedelta(hours=1)
+"""How long a person's word for a pool counts, as docs/storms.md says."""
 
 Ages = tuple[tuple[str, str, int], ...]
 """What, about whom, and how many seconds ago."""
@@ -78,7 +86,7 @@ class Guards:
         """Whether nothing is left to happen, and nothing is braked after all that did."""
         fleet = _thawed(state.fleet)
         calm = not fleet.storms and not fleet.halts
-        return calm and state.met and not (state.left.faults or state.left.ill)
+        return calm and (state.met or not state.left.words) and not (state.left.faults or state.left.ill)
 
     def steps(self, state: State) -> Iterator[Step]:
         """All that may happen next."""
@@ -88,7 +96,9 @@ class Guards:
                 for signature in SIGNATURES:
                     yield self._fault(state._replace(left=_less(left, "faults")), node, signature)
         if left.ill:
-            yield self._ill(state._replace(left=_less(left, "ill")), "p")
+            for pool in ("p", "q"):
+                yield self._ill(state._replace(left=_less(left, "ill")), pool, 4)
+            yield self._ill(state._replace(left=_less(left, "ill")), "p", 3)
         if left.words:
             yield from self._words(state._replace(left=_less(left, "words")))
         due = _thawed(state.fleet).due()
@@ -97,7 +107,7 @@ class Guards:
                 state, max(due - NOW, timedelta(seconds=1)), "time passes to what is due", best=True
             )
         if left.waits:
-            yield self._time(state._replace(left=_less(left, "waits")), AWHILE, "5 minutes pass")
+            yield self._time(state._replace(left=_less(left, "waits")), AWHILE, "7 minutes pass")
         yield from self._catch_up(state)
 
     def _fault(self, state: State, node: str, signature: str) -> Step:
@@ -121,13 +131,17 @@ class Guards:
             state = state._replace(seen=seen)
         return _step(f"{node} shows {signature}", state, fleet)
 
-    def _ill(self, state: State, pool: str) -> Step:
+    def _ill(self, state: State, pool: str, ill: int) -> Step:
         fleet = _thawed(state.fleet)
-        fleet.see_pool(PoolUnhealthy(pool=pool, unhealthy=9, nodes=10, rule=RULE), NOW)
+        fleet.see_pool(PoolUnhealthy(pool=pool, unhealthy=ill, nodes=10, rule=RULE), NOW)
         everywhere = any(where == "all" for where, _, _ in state.braking)
-        if not everywhere and not any(each[0] == pool for each in state.trusted):
-            state = state._replace(braking=_with(state.braking, (pool, "too ill")))
-        return _step(f"too much of pool {pool} is ill", state, fleet)
+        too_many = ill * 10 > RULE.unhealthy_percent
+        if too_many and not everywhere and not any(each[0] == pool for each in state.trusted):
+            state = state._replace(
+                braking=_with(state.braking, (pool, ILL + pool)),
+                slowly=tuple(each for each in state.slowly if each[1] != ILL + pool),
+            )
+        return _step(f"{ill} of 10 nodes of pool {pool} are ill", state, fleet)
 
     def _words(self, state: State) -> Iterator[Step]:
         fleet = _thawed(state.fleet)
@@ -141,9 +155,9 @@ class Guards:
             fleet = _thawed(state.fleet)
             storm = fleet.storms[number]
             fleet.end_storm(storm, "by a person", NOW)
-            about = {storm.signature, "too ill"} if storm.pool else {storm.signature}
+            about = {ILL + storm.pool} if storm.pool else {storm.signature}
             # where the storm of a pool has become one of a signature, both reasons went into it
-            about |= {"too ill"} if not any(each.pool for each in _thawed(state.fleet).storms) else set()
+            about |= {ILL + pool for pool in ("p", "q")} - {ILL + each.pool for each in fleet.storms}
             after = state._replace(
                 braking=tuple(each for each in state.braking if each[1] not in about),
                 slowly=tuple(each for each in state.slowly if each[1] not in about),
@@ -162,6 +176,9 @@ class Guards:
             yield _step(
                 f"nobody waits in pool {pool} any more", state._replace(slowly=rest), fleet, best=True
             )
+        fleet = _thawed(state.fleet)
+        fleet.catch_up(CaughtUp(pool="p", storm="an earlier one"))
+        yield _step("pool p says that nobody waited after an earlier storm", state, fleet)
 
     def _time(self, state: State, passed: timedelta, words: str, *, best: bool = False) -> Step:
         seconds = int(passed.total_seconds())
@@ -197,7 +214,13 @@ def _step(words: str, state: State, fleet: Fleet, *, best: bool = False) -> Step
 def _wrong(state: State, fleet: Fleet) -> str:
     """What rule 10 says against the brakes as they are."""
     for pool in ("p", "q"):
-        mode = fleet.brake(pool).mode
+        brake, about = fleet.brake(pool), {"all", pool}
+        mode = brake.mode
+        called = state.halted >= 0 or any(each[0] in about for each in state.braking)
+        if mode == "stop" and not called:
+            return f"pool {pool} is stopped, and nothing calls for it"
+        if mode == "pace" and brake.every != RULE.pace:
+            return f"rule 10: pool {pool} is paced by {brake.every}, and the rule says {RULE.pace}"
         if state.halted >= 0 and mode != "stop":
             return f"rule 10: a halt stands, and pool {pool} is not stopped"
         for where, why, ago in state.braking:

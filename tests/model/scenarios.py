@@ -44,14 +44,14 @@ SHORT = (
     Scenario("one incident, a replacement", incidents("79", worlds=Worlds(brakes=1)), most=2_000),
     Scenario("one incident, words of people", incidents("119", limits=Limits(0, 0, 1)), most=400),
     Scenario("two incidents, one slot", incidents("79", "79"), most=6_000),
-    Scenario("the storm rule", storms(faults=3, ill=1, words=1, waits=1), most=6_000),
+    Scenario("the storm rule", storms(faults=2, ill=2, words=1, waits=1), most=6_000),
 )
 """For `make test`."""
 
 DEEP = (
     Scenario("two incidents, one slot", incidents("79", "79"), most=700_000, seconds=150),
     Scenario("two incidents, a rough world", incidents("119", "13", worlds=ROUGH), most=700_000, seconds=150),
-    Scenario("the storm rule", storms(faults=4, ill=1, words=2, waits=2), most=300_000, seconds=40),
+    Scenario("the storm rule", storms(faults=4, ill=2, words=2, waits=2), most=300_000, seconds=40),
     Scenario("a reboot, words of people", incidents("119", limits=Limits(0, 0, 1)), seconds=50),
     Scenario("an application's fault, all trouble", incidents("13", limits=Limits(1, 1, 1)), seconds=30),
     Scenario("a reset, troubles and people", incidents("95", limits=Limits(1, 0, 1)), seconds=40),

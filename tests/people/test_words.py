@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from gpu_runbooks.activities.model.plan import RungName
 from gpu_runbooks.workflows import refusals
+from gpu_runbooks.workflows.acts import DrainScope
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.incident_state import Requester
 from gpu_runbooks.workflows.operator import Abort, DrainOrder, Escalation, Pause, RungWord, Word, read
@@ -22,8 +23,8 @@ BLOCKED = [("block", True)]
 @pytest.mark.parametrize(
     ("kind", "raw", "words"),
     [
-        (Word, None, "valid dictionary"),
-        (Word, [], "valid dictionary"),
+        (Word, None, "one JSON object"),
+        (Word, [], "one JSON object"),
         (Word, {}, "'operator': field required; field 'reason'"),
         (Word, {**WORD, "operator": "  "}, "'operator': must not be empty"),
         (
@@ -129,6 +130,7 @@ def test_a_word_for_another_step_or_incident_is_told_what_is_asked(said, words):
         ("reboot", acted("reset", *BLOCKED, phase=Phase.RETURNING), "too late"),
         ("reset_gpu", acted("reset", *BLOCKED), None),
         ("replace", acted("reset", *BLOCKED, ("reboot", False)), None),
+        ("drain", acted("drain", *BLOCKED, drained=DrainScope.NODE), "drain is behind"),
         ("drain", acted("drain", *BLOCKED), None),
     ],
 )

@@ -17,7 +17,7 @@ LONGEST_PACE = timedelta(hours=1)
 class StormSection(Written):
     """The section `storm`."""
 
-    nodes: Annotated[int, Field(ge=2, le=200, strict=True)] = 10
+    nodes: Annotated[int, Field(ge=2, le=200, strict=True)] = 5
     """So many nodes with one signature within the window are a storm: no pool disrupts a node then."""
     within: Annotated[Duration, limits(timedelta(minutes=1), LONGEST_WINDOW)] = timedelta(minutes=10)
     """The window, from 1m to 24h."""
