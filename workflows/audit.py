@@ -9,6 +9,7 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan, RungName
 from gpu_runbooks.activities.model.seen import Seen, seen_of
 from gpu_runbooks.activities.model.wire import Wire
+from gpu_runbooks.activities.names import budget_id
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.commands import commands_for
 from gpu_runbooks.workflows.incident import Incident
@@ -130,6 +131,11 @@ def live_details(incident: Incident) -> str:
     lines = [f"## {incident.phase}" + (f": {incident.outcome}" if incident.outcome else ""), ""]
     if incident.paused and incident.phase is Phase.PAUSED:
         lines += [f"**Paused** by {incident.paused.operator} until {_time(incident.paused.until)}", ""]
+    if incident.stopped:
+        lines += [f"**Stopped:** {incident.stopped}", ""]
+    elif incident.phase is Phase.WAITING_FOR_SLOT:
+        budget = budget_id(incident.cluster, incident.plan.pool)
+        lines += [f"The details of workflow `{budget}` say who has the slots, and what stops them.", ""]
     if incident.phase is Phase.PROBATION and incident.watched_until is not None:
         until = _time(incident.watched_until)
         lines += [f"**In service**, not blocked, and watched until {until}: a fault goes on from here", ""]

@@ -31,7 +31,9 @@ def event(page: Page, uid: str, now: datetime) -> dict[str, Any]:
         "type": "Warning",
         "reason": line(page.alert)[:128],
         "action": "CallPerson",
-        "note": line(f"{page.summary} {page.advice}").encode()[:LONGEST_NOTE].decode(errors="ignore"),
+        "note": line(f"{page.summary.rstrip('.')}. {page.advice}")
+        .encode()[:LONGEST_NOTE]
+        .decode(errors="ignore"),
         "regarding": {
             "apiVersion": "v1",
             "kind": "Node",
