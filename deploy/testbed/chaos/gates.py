@@ -28,15 +28,22 @@ class Gate(ABC):
 
 
 class CallGate(Gate):
-    """Holds a call to the API server: one of the product that fits."""
+    """Holds a call to the API server: one of the product that fits.
 
-    def __init__(self, subject: Subject, method: str, path: str, body: str = "") -> None:
+    `phase`: of the incident while it waits for the answer. One that gave the call up has gone on.
+    """
+
+    def __init__(self, subject: Subject, method: str, path: str, body: str = "", phase: str = "") -> None:
+        self._subject, self._phase = subject, phase
         self._proxy = subject.testbed.proxy
         self._opened = asyncio.Event()
         self._rule = self._proxy.inject(hold(self._opened), method=method, path=path, body=body, times=None)
 
     async def reached(self) -> bool:
-        return bool(self._rule.met)
+        if not (self._rule.met and self._phase):
+            return bool(self._rule.met)
+        seen = await self._subject.status()
+        return seen is not None and seen.phase == self._phase
 
     async def open(self) -> None:
         self._proxy.forget(self._rule)

@@ -47,7 +47,7 @@ async def _blocking(subject: Subject) -> Gate:
 
 async def _examining(subject: Subject) -> Gate:
     tasks = rf"/apis/gpu-runbooks.dev/v1alpha1/namespaces/{NAMESPACE}/nodetasks"
-    return CallGate(subject, "POST", tasks, rf'"nodeName": ?"{subject.node}"')
+    return CallGate(subject, "POST", tasks, rf'"nodeName": ?"{subject.node}"', phase="examining")
 
 
 async def _resetting(subject: Subject) -> Gate:
