@@ -113,7 +113,10 @@ async def test_an_incident_that_continues_as_new_in_mid_ladder_undoes_nothing(wo
         assert len(runs) >= 3
         signals = [
             event.workflow_execution_signaled_event_attributes.signal_name
-            for run in [run async for run in client.list_workflows("WorkflowType = 'DisruptionBudget'")]
+            for run in sorted(
+                [run async for run in client.list_workflows("WorkflowType = 'DisruptionBudget'")],
+                key=lambda run: run.start_time,
+            )
             for event in await events_of(client, run.id, run.run_id)
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
         ]

@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("temporal-core")
 
 
 class WedgedServerError(Exception):
-    """Named in pyproject.toml: pytest runs a test again that ended so, and says that it did."""
+    """What a test ends with that met it, in place of its patience: its second try begins at once."""
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from intake.alerts import RECEIVED, alert, fresh, notification
 from intake.conftest import CLUSTER, Webhook, served
+from intake.test_telling_guard import settled
 from temporalio.api.enums.v1 import EventType
 from temporalio.contrib.pydantic import pydantic_data_converter
 
@@ -115,6 +116,7 @@ async def test_the_guard_is_told_and_started_and_knows_a_delivery_that_comes_aga
     for _ in range(2):
         status, _ = await webhook.post_body(body)
         assert status == 200
+    await settled(webhook)
     guard = webhook.temporal.get_workflow_handle(fleet_id(CLUSTER))
     history = await guard.fetch_history()
     kind = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
@@ -127,7 +129,8 @@ async def test_the_guard_is_told_and_started_and_knows_a_delivery_that_comes_aga
     words = [
         (await pydantic_data_converter.decode(payload, [AlertsTruncated]))[0] for payload in payloads[-2:]
     ]
-    assert (words[0].count, words[0].signature, words[0].rule) == (38, "alert GpuXidCritical", StormRule())
+    rule = StormRule(group_wait=timedelta(seconds=15))
+    assert (words[0].count, words[0].signature, words[0].rule) == (38, "alert GpuXidCritical", rule)
     assert words[0] == words[1]
     known = await guard.query("state", result_type=Fleet)
     assert known.deliveries[words[0].delivery] == 38

@@ -6,7 +6,7 @@ import pytest
 from incident.plans import fault, identity, report
 from intake.alerts import fresh as alert
 from intake.conftest import CLUSTER, Webhook
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from gpu_runbooks.activities.model.fleet import FaultSeen, FaultsSeen, StormRule
@@ -16,8 +16,20 @@ from gpu_runbooks.workers.intake.telling_guard import LONGEST_SIGNAL, sighting, 
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
 
+async def settled(webhook: Webhook) -> None:
+    """Wait until no workflow task of the guard is under way: until then what it is told is in no history."""
+    guard = webhook.temporal.get_workflow_handle(fleet_id(CLUSTER))
+    async with asyncio.timeout(60):
+        while True:
+            task = (await guard.describe()).raw_description.pending_workflow_task
+            if task.state != PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED:
+                return
+            await asyncio.sleep(0.02)
+
+
 async def told(webhook: Webhook, *nodes: str) -> list[FaultsSeen]:
     """What the guard was told of these nodes, signal by signal, in all its runs."""
+    await settled(webhook)
     signalled = []
     run_id: str | None = None
     while run_id != "":  # a guard with many signals behind it goes on in a new run

@@ -44,7 +44,7 @@ SHORT = (
     Scenario("one incident, a replacement", incidents("79", worlds=Worlds(brakes=1)), most=2_000),
     Scenario("one incident, words of people", incidents("119", limits=Limits(0, 0, 1)), most=400),
     Scenario("two incidents, one slot", incidents("79", "79"), most=6_000),
-    Scenario("the storm rule", storms(faults=2, ill=2, words=1, waits=1), most=6_000),
+    Scenario("the storm rule", storms(faults=2, ill=2, words=1, waits=1), most=3_000),
 )
 """For `make test`."""
 
