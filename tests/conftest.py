@@ -41,14 +41,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log) -> ByFileOrFolder:
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Put the longest part first, and let a test that awaits in vain fail where it waits.
 
-    What awaits has real servers behind it, on two cores that all of them share: it gets a second try, which
-    the summary names. Whoever sees one there looks for the race.
+    What awaits has real servers behind it, on two cores that all of them share, and one with a defect of its
+    own (`incident.wedging`): it gets two more tries, which the summary names. Whoever sees one there looks
+    for the race.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
     for item in items:
         if inspect.iscoroutinefunction(item.obj):
             item.obj = with_patience(item.obj)
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 def with_patience(test):

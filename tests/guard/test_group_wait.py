@@ -1,5 +1,6 @@
 """The moment between a block and what disrupts the node: others with the same cause report in it."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from guard.fleet_world import FleetWorld
 from incident.conftest import running_workers
 from incident.opened import start
 from incident.plans import T0, fault, identity, report
+from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
 
 from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.fleet import StormRule
@@ -86,16 +88,28 @@ def test_wait_ends_where_a_tolerated_fault_counts():
     assert next_step(incident("restart", blocked=False, pending=[tolerated]), T0) == GroupWait(soon)
 
 
+async def phase_of(handle) -> Phase | None:
+    """None before it has opened."""
+    try:
+        return (await handle.query("status", result_type=Status)).phase
+    except WorkflowQueryFailedError:
+        return None
+
+
 @pytest.mark.parametrize("ladder", ["reset", "restart"])
 async def test_wait_shows_and_a_word_ends_it(skipping, ladder):
     client, world = skipping.client, FleetWorld()
     async with running_workers(client, world):
         handle = await start(client, ladder, storm=StormRule(group_wait=timedelta(minutes=10)))
-        await skipping.sleep(60)
-        seen = await handle.query("status", result_type=Status)
-        assert (seen.phase, seen.slot_held) == (Phase.WAITING, True)
+        async with asyncio.timeout(60):
+            while (await phase_of(handle)) is not Phase.WAITING:
+                await asyncio.sleep(0.02)
+        assert (await handle.query("status", result_type=Status)).slot_held
         await handle.execute_update("abort", {"operator": "ana", "reason": "a test"})
-        assert (await handle.result()).outcome == "aborted"
+        async with asyncio.timeout(60):  # who waits for the result has the server skip the rest of the wait
+            while (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
+                await asyncio.sleep(0.02)
+        assert (await handle.query("status", result_type=Status)).outcome == "aborted"
     assert set(world.calls) <= {"observe", "block", "unblock"}
 
 

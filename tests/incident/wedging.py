@@ -19,7 +19,7 @@ LOGGER = logging.getLogger("temporal-core")
 
 
 class WedgedServerError(Exception):
-    """What a test ends with that met it, in place of its patience: its second try begins at once."""
+    """What a test ends with that met it, in place of its patience: its next try begins at once."""
 
 
 @functools.cache
