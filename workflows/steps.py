@@ -121,10 +121,16 @@ async def tolerate(incident: Incident, step: ladder_steps.Tolerate) -> None:
             or incident.cleared is not over
         )
 
-    if step.why and all(note.text != step.why for note in incident.notes):
-        incident.note(workflow.now(), step.why)
-        show(incident)
+    if step.why:
+        _say_once(incident, step.why)
     await stand_by(incident, news, wait, step.why or f"wait for {wait}")
+
+
+def _say_once(incident: Incident, text: str) -> None:
+    """Note and show what is waited for, unless that was said: a wait may be gone into again and again."""
+    if all(note.text != text for note in incident.notes):
+        incident.note(workflow.now(), text)
+        show(incident)
 
 
 async def stay_paused(incident: Incident, step: ladder_steps.StayPaused) -> None:
@@ -149,10 +155,10 @@ async def wait_for_slot(incident: Incident, _: ladder_steps.HoldSlot) -> None:
 
 async def wait_for_group(incident: Incident, step: ladder_steps.GroupWait) -> None:
     """Wait with the slot held. A storm or a halt that comes meanwhile is minded after."""
-    text = f"until {step.until:%H:%M:%S} UTC only the block: others with the same cause may report"
-    if all(note.text != text for note in incident.notes):
-        incident.note(workflow.now(), text)
     enter(incident, Phase.WAITING)
+    _say_once(
+        incident, f"until {step.until:%H:%M:%S} UTC only the block: others with the same cause may report"
+    )
     await wait_for(
         lambda: not isinstance(ladder.next_step(incident, workflow.now()), ladder_steps.GroupWait),
         step.until - workflow.now(),
