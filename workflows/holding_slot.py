@@ -7,7 +7,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from gpu_runbooks.activities.contracts import TemporalActivities
-from gpu_runbooks.activities.model.slot import EnsureBudget, PoolRules, SlotRequest
+from gpu_runbooks.activities.model.slot import EnsureBudget, SlotRequest
 from gpu_runbooks.activities.names import budget_id
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.ladder import next_step
@@ -15,11 +15,14 @@ from gpu_runbooks.workflows.ladder_steps import HoldSlot
 from gpu_runbooks.workflows.options import TEMPORAL
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.recording import enter, show
-from gpu_runbooks.workflows.severity import severity
+from gpu_runbooks.workflows.slot_request import slot_request
 from gpu_runbooks.workflows.waits import wait_for
 
 ASK_AGAIN = timedelta(minutes=5)
 """A slot request is sent again so often: the budget may have been restarted since."""
+
+INTAKE_ASKS = timedelta(seconds=30)
+"""How long to wait for a slot that the intake asks for: its request may never have been sent."""
 
 
 async def hold_slot(incident: Incident) -> None:
@@ -29,6 +32,17 @@ async def hold_slot(incident: Incident) -> None:
         incident.remind_at = workflow.now() + incident.plan.operator_reminder
     enter(incident, phase)
     _remind(incident)
+    asked, incident.slot_asked = incident.slot_asked, False
+    if not asked:
+        await _request_slot(incident)
+    await wait_for(
+        lambda: not isinstance(next_step(incident, workflow.now()), HoldSlot),
+        INTAKE_ASKS if asked else ASK_AGAIN,
+        f"slot of pool {incident.plan.pool}",
+    )
+
+
+async def _request_slot(incident: Incident) -> None:
     pool, request = incident.plan.pool, slot_request(incident)
     incident.slot_wanted = True
     try:
@@ -40,11 +54,6 @@ async def hold_slot(incident: Incident) -> None:
             summary=f"start the budget of pool {pool} and ask it for a slot",
             **TEMPORAL,
         )
-    await wait_for(
-        lambda: not isinstance(next_step(incident, workflow.now()), HoldSlot),
-        ASK_AGAIN,
-        f"slot of pool {pool}",
-    )
 
 
 def _remind(incident: Incident) -> None:
@@ -70,7 +79,7 @@ async def return_slot(incident: Incident) -> None:
     """Return the slot, or withdraw the request. A budget that is gone has none to return."""
     if not incident.slot_wanted:
         return
-    incident.slot_wanted = incident.slot_held = False
+    incident.slot_wanted = incident.slot_held = incident.slot_asked = False
     incident.slot_turn += 1
     incident.stopped = ""
     await refuse_slot(incident)
@@ -88,18 +97,3 @@ async def _tell_budget(incident: Incident, signal: str, request: SlotRequest) ->
     """Signal the budget, out of reach of a cancellation: the SDK loses one that meets a signal on its way."""
     budget = workflow.get_external_workflow_handle(budget_id(incident.cluster, incident.plan.pool))
     await asyncio.shield(asyncio.create_task(budget.signal(signal, request)))
-
-
-def slot_request(incident: Incident) -> SlotRequest:
-    """What the budget knows of this incident."""
-    return SlotRequest(
-        incident=incident.workflow_id,
-        run_id=incident.run_id,
-        node=incident.plan.identity.name,
-        severity=severity(incident.plan.treatment),
-        since=incident.opened,
-        turn=incident.slot_turn,
-        rules=PoolRules(
-            budget=incident.plan.budget, selector=incident.plan.pool_selector, storm=incident.plan.storm
-        ),
-    )

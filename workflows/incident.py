@@ -12,7 +12,7 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.plan import FaultReport, RungName
 from gpu_runbooks.workflows.acts import Act, DrainScope
 from gpu_runbooks.workflows.incident_faults import KEPT_FINGERPRINTS, IncidentFaults, short
-from gpu_runbooks.workflows.phases import Runbook
+from gpu_runbooks.workflows.phases import Phase, Runbook
 from gpu_runbooks.workflows.severity import (
     REPAIRS,
     notifies_owner,
@@ -70,6 +70,12 @@ class Incident(IncidentFaults):
             opted_out=report.plan.opted_out,
             hardware=[report.plan.identity.instance_id] if report.plan.identity.instance_id else [],
         )
+
+    def let_intake_ask(self, now: datetime) -> None:
+        """Begin as one that waits for its slot, which the intake asks for as soon as the incident runs."""
+        self.slot_asked = self.slot_wanted = True
+        self.phase = Phase.WAITING_FOR_SLOT
+        self.remind_at = now + self.plan.operator_reminder
 
     def record(self, act: Act) -> None:
         """Record an attempt at a rung. Any repair, proven or not, asks for a new drain before the next."""

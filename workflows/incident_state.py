@@ -89,6 +89,8 @@ class IncidentState(BaseModel):
     """The rung that a person is asked to approve."""
     slot_wanted: bool = False
     """A request is with the budget: a grant counts only then."""
+    slot_asked: bool = False
+    """The intake that opened the incident asks for its slot: the incident need not for a while."""
     slot_turn: int = 0
     """How often the slot, or the request, was given up: a grant of an earlier turn counts for nothing."""
     slot_held: bool = False

@@ -33,6 +33,8 @@ class AutomaticStart(BaseModel):
     """Written by an intake: the fault, with the plan that policy makes of it."""
 
     report: FaultReport
+    slot_asked: bool = False
+    """The intake asks for the slot: `slot_request.opens_waiting`."""
 
 
 class ContinuedStart(BaseModel):

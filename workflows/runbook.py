@@ -24,6 +24,7 @@ with workflow.unsafe.imports_passed_through():
     from gpu_runbooks.workflows.messages import IncidentMessages
     from gpu_runbooks.workflows.opening import (
         LADDERS,
+        AutomaticStart,
         ContinuedStart,
         HandStart,
         ManualStart,
@@ -81,14 +82,6 @@ class IncidentLife(IncidentMessages):
             raise refusal(
                 BAD_INPUT, f"this is cluster {report.plan.cluster!r}: start it with --workflow-id {right}"
             )
-        # An intake starts an incident with all of them; each that is missing is one of a start by hand.
-        missing = [
-            pair.key.value_set(pair.value)
-            for pair in opening(cluster, report.plan, report.fault)
-            if info.typed_search_attributes.get(pair.key) != pair.value
-        ]
-        if missing:
-            workflow.upsert_search_attributes(missing)
         incident = Incident.open(
             cluster,
             info.workflow_id,
@@ -99,6 +92,16 @@ class IncidentLife(IncidentMessages):
             take_held=isinstance(start, ManualStart) and start.take_held,
             named_ladder=isinstance(start, ManualStart) and start.ladder is not None,
         )
+        if isinstance(start, AutomaticStart) and start.slot_asked:
+            incident.let_intake_ask(workflow.now())
+        # An intake starts an incident with all of them; each that is missing is one of a start by hand.
+        missing = [
+            pair.key.value_set(pair.value)
+            for pair in opening(cluster, report.plan, report.fault, incident.phase)
+            if info.typed_search_attributes.get(pair.key) != pair.value
+        ]
+        if missing:
+            workflow.upsert_search_attributes(missing)
         if isinstance(start, HandStart):
             incident.requesters = [Requester(operator=start.operator)]
             started = Spoken(run_id=info.run_id, operator=start.operator, what=f"start of {self._runbook}")

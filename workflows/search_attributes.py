@@ -13,6 +13,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan
+from gpu_runbooks.workflows.phases import Phase
 
 RUNBOOK_CLUSTER = SearchAttributeKey.for_keyword("RunbookCluster")
 RUNBOOK_POOL = SearchAttributeKey.for_keyword("RunbookPool")
@@ -34,7 +35,7 @@ SEARCH_ATTRIBUTES = (
 )
 
 
-def opening(cluster: str, plan: Plan, fault: Fault) -> TypedSearchAttributes:
+def opening(cluster: str, plan: Plan, fault: Fault, phase: Phase = Phase.OPEN) -> TypedSearchAttributes:
     """Attributes of an incident as it opens."""
     hardware = [name for name in (plan.identity.instance_id, fault.entity.uuid) if name]
     return TypedSearchAttributes(
@@ -43,7 +44,7 @@ def opening(cluster: str, plan: Plan, fault: Fault) -> TypedSearchAttributes:
             SearchAttributePair(RUNBOOK_POOL, plan.pool),
             SearchAttributePair(RUNBOOK_NODE, plan.identity.name),
             SearchAttributePair(RUNBOOK_FAULT, f"{fault.source}:{fault.code}"),
-            SearchAttributePair(RUNBOOK_PHASE, "open"),
+            SearchAttributePair(RUNBOOK_PHASE, phase),
             SearchAttributePair(RUNBOOK_HARDWARE, hardware),
         ]
     )

@@ -112,7 +112,13 @@ class Slots(BaseModel):
     """What people ordered and what expired, the latest last."""
 
     def request(self, request: SlotRequest) -> None:
-        """Queue a request. One of a waiter keeps its place; a holder that asks again is told again."""
+        """Queue a request. One of a waiter keeps its place; a holder that asks again is told again.
+
+        Of the same incident, one of an earlier turn says nothing: an intake's word may come late.
+        """
+        known = (each for each in (*self.holders, *self.waiters) if _same(each, request))
+        if any(request.turn < each.turn for each in known):
+            return
         self._follow(request)
         request = request.model_copy(update={"rules": None})
         if self.holds(request):

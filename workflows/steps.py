@@ -155,7 +155,8 @@ async def wait_for_slot(incident: Incident, _: ladder_steps.HoldSlot) -> None:
 
 async def wait_for_group(incident: Incident, step: ladder_steps.GroupWait) -> None:
     """Wait with the slot held. A storm or a halt that comes meanwhile is minded after."""
-    enter(incident, Phase.WAITING)
+    if incident.phase is not Phase.BLOCKING:  # a change of the list costs the server more than all else
+        enter(incident, Phase.WAITING)
     _say_once(
         incident, f"until {step.until:%H:%M:%S} UTC only the block: others with the same cause may report"
     )

@@ -8,6 +8,7 @@ from guard.fleet_world import FleetWorld
 from incident.conftest import running_workers
 from incident.opened import start
 from incident.plans import T0, fault, identity, report
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import WorkflowExecutionStatus, WorkflowQueryFailedError
 
 from gpu_runbooks.activities.model.fault import FaultSource
@@ -96,13 +97,18 @@ async def phase_of(handle) -> Phase | None:
         return None
 
 
-@pytest.mark.parametrize("ladder", ["reset", "restart"])
-async def test_wait_shows_and_a_word_ends_it(skipping, ladder):
+async def details_of(handle) -> str:
+    metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+    return metadata.current_details
+
+
+@pytest.mark.parametrize(("ladder", "phase"), [("reset", Phase.BLOCKING), ("restart", Phase.WAITING)])
+async def test_wait_shows_and_a_word_ends_it(skipping, ladder, phase):
     client, world = skipping.client, FleetWorld()
     async with running_workers(client, world):
         handle = await start(client, ladder, storm=StormRule(group_wait=timedelta(minutes=10)))
         async with asyncio.timeout(60):
-            while (await phase_of(handle)) is not Phase.WAITING:
+            while (await phase_of(handle)) is not phase or "only the block" not in await details_of(handle):
                 await asyncio.sleep(0.02)
         assert (await handle.query("status", result_type=Status)).slot_held
         await handle.execute_update("abort", {"operator": "ana", "reason": "a test"})

@@ -11,7 +11,7 @@ from typing import Any
 import aiohttp
 import pytest
 from intake.alerts import notification
-from intake.stand_in import StandIn
+from intake.stand_in import StandIn, StandInBudget
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Worker
@@ -137,8 +137,9 @@ async def node(make_node: Callable[..., Awaitable[str]]) -> str:
 
 @pytest.fixture
 async def controller(temporal: Temporal) -> AsyncIterator[None]:
-    """A worker with the stand-in workflow, and the guard of the fleet."""
-    async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=[StandIn, FleetGuard]):
+    """A worker with the stand-ins, and the guard of the fleet."""
+    workflows = [StandIn, StandInBudget, FleetGuard]
+    async with Worker(temporal.client, task_queue=REMEDIATION_QUEUE, workflows=workflows):
         yield
 
 

@@ -1,4 +1,4 @@
-"""The far side of the intake: a workflow that answers as `NodeRemediation` does, and ends when told."""
+"""The far side of the intake: workflows that answer as those of the product do, and end when told."""
 
 from typing import Any
 
@@ -69,3 +69,23 @@ class StandIn:
     @workflow.query
     def cleared(self) -> list[dict[str, Any]]:
         return self._cleared
+
+
+@workflow.defn(name="DisruptionBudget")
+class StandInBudget:
+    """Keeps what it is asked, and grants nothing."""
+
+    def __init__(self) -> None:
+        self._asked: list[list[dict[str, Any]]] = []
+
+    @workflow.run
+    async def run(self, raw: dict[str, Any]) -> None:  # noqa: ARG002 - as the product's
+        await workflow.wait_condition(lambda: False)
+
+    @workflow.signal
+    def request_slots(self, requests: list[dict[str, Any]]) -> None:
+        self._asked.append(requests)
+
+    @workflow.query
+    def asked(self) -> list[list[dict[str, Any]]]:
+        return self._asked

@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 from incident.plans import fault
 from model.machines import Change, Machine
-from model.running import NOW, T0, Answer, Cancel, Fire, Message, Sent, StuckError
+from model.running import NOW, T0, Answer, Cancel, Fire, Message, Sent, StuckError, run_of
 from model.witness import act_of, check_act, check_end, check_record, check_unblock
 from model.world import CONDITION, LADDER_OF, LADDERS, RANK, Node, choices, plan_of
 
 from gpu_runbooks.activities.model.fault import Entity, FaultSource
+from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import budget_id, incident_id
+from gpu_runbooks.workers.intake.openings import incident_of
 from gpu_runbooks.workflows.node_remediation import NodeRemediation
+from gpu_runbooks.workflows.slot_request import slot_request
 
 CLUSTER, POOL = "test", "p5"
 BUDGET = budget_id(CLUSTER, POOL)
@@ -87,6 +90,8 @@ class Lanes:
     node: str
     limits: Limits
     known: list[Lane] = field(default_factory=list)
+    intake_asks: list[str] = field(default_factory=list)
+    """For each incident that began: the request that the intake sends for it, if it does."""
     numbers: dict[Lane, int] = field(default_factory=dict)
     _moves: dict[int, tuple[Move, ...]] = field(default_factory=dict)
     _told: dict[tuple[int, str, str], Move] = field(default_factory=dict)
@@ -96,17 +101,25 @@ class Lanes:
         self.id = incident_id(CLUSTER, self.node)
         self.machine = Machine(NodeRemediation, self.id, _forget)
 
-    def begin(self, first: str) -> int:
+    def begin(self, first: str, *, by_intake: bool = False) -> int:
         """An incident in its first state, opened for a fault of this code."""
         node = Node(self.node)
         report = _report(first, node, "first", tolerated=first == CONDITION)
-        run = self.machine.begin(json.dumps({"report": report}).replace(NOW, f"{T0:%Y-%m-%dT%H:%M:%SZ}"))
+        start = json.loads(json.dumps({"report": report}).replace(NOW, f"{T0:%Y-%m-%dT%H:%M:%SZ}"))
+        opens = incident_of(CLUSTER, self.id, FaultReport.model_validate(start["report"]), T0)
+        asked = by_intake and opens.slot_asked
+        if asked:
+            opens.run_id = run_of(self.id)
+            start["slot_asked"] = True
+        run = self.machine.begin(json.dumps(start))
+        self.intake_asks.append(slot_request(opens).model_dump_json() if asked else "")
         if first == CONDITION:
             return self.number(Lane(run, node._replace(flaps=True)))
         return self.number(Lane(run, node._replace(owed=LADDERS.get(LADDER_OF[first], 0))))
 
     def nobody(self) -> int:
         """A node that has no incident."""
+        self.intake_asks.append("")
         return self.number(Lane(-1, Node(self.node, sick=False)))
 
     def number(self, lane: Lane) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from model.lanes import BUDGET, CLUSTER, POOL, Lanes, Limits, Move
 from model.machines import Machine
-from model.running import Activity, Answer, Fire, Message, StuckError
+from model.running import Activity, Answer, Fire, Message, StuckError, run_of
 
 from gpu_runbooks.workflows.disruption_budget import DisruptionBudget
 
@@ -36,6 +36,8 @@ class Pool(NamedTuple):
     to_lanes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     granted: tuple[bool, bool] = (False, False)
     """A grant is on its way or was heard, and the slot was not given back."""
+    unasked: tuple[bool, bool] = (False, False)
+    """The intake that opened the incident has yet to ask for its slot; it may never come to it."""
     turns: tuple[int, int] = (0, 0)
     """How often each gave its slot or its request back: an earlier grant that comes now is void."""
     braked: bool = False
@@ -47,8 +49,10 @@ class Pool(NamedTuple):
 
 @dataclass(frozen=True)
 class Worlds:
-    """What may go wrong around the two incidents."""
+    """How the two incidents begin, and what may go wrong around them."""
 
+    intake: bool = False
+    """An intake opens them, and asks for their slots; else a person does."""
     budget_ends: int = 0
     """How often somebody terminates the budget."""
     brakes: int = 0
@@ -71,7 +75,7 @@ class Pools:
     def __init__(self, first: tuple[str, ...], limits: Limits, worlds: Worlds) -> None:
         self.worlds = worlds
         self.tables = Lanes(NODES[0], limits)
-        self.begun = [self.tables.begin(code) for code in first]
+        self.begun = [self.tables.begin(code, by_intake=worlds.intake) for code in first]
         if len(self.begun) == 1:
             self.begun.append(self.tables.nobody())
         self.budget = Machine(DisruptionBudget, BUDGET, lambda slots: slots.update(notes=[]))
@@ -80,7 +84,8 @@ class Pools:
 
     def begin(self) -> Pool:
         """Both incidents have just opened."""
-        state = Pool((self.begun[0], self.begun[1]))
+        first, second = map(bool, self.tables.intake_asks)
+        state = Pool((self.begun[0], self.begun[1]), unasked=(first, second))
         for lane in (0, 1):
             state, _ = self._settle(state, lane)
         return state
@@ -114,10 +119,7 @@ class Pools:
         after = state._replace(lanes=_put(state.lanes, lane, move.lane))
         if move.asks_budget:
             request = json.dumps(json.loads(move.asks_budget)["request"])
-            if after.budget < 0:
-                first = json.dumps({"cluster": CLUSTER, "pool": POOL})
-                after = self._set_off(after._replace(budget=self.budget.begin(first)))
-            after = self._mail(after, lane, "request_slot", request)
+            after = self._mail(self._with_budget(after), lane, "request_slot", request)
         after, later = self._settle(after, lane)
         return Step(f"{NODES[lane]}: {move.words}", after, wrong or later, best or move.best, move.forced)
 
@@ -154,6 +156,13 @@ class Pools:
             wrong = wrong or sent.wrong or self._act(state, lane, sent)
             state = state._replace(lanes=_put(state.lanes, lane, sent.lane))
         return state, wrong
+
+    def _with_budget(self, state: Pool) -> Pool:
+        """The budget is started where none runs."""
+        if state.budget >= 0:
+            return state
+        first = json.dumps({"cluster": CLUSTER, "pool": POOL})
+        return self._set_off(state._replace(budget=self.budget.begin(first)))
 
     def _mail(self, state: Pool, lane: int, name: str, argument: str) -> Pool:
         request = json.loads(argument.replace(NODES[0], NODES[lane]))
@@ -284,6 +293,11 @@ class Pools:
                 free = lane._replace(node=lane.node._replace(blocked=False, disrupted=False))
                 lanes = _put(state.lanes, each, self.tables.number(free))
                 yield Step(f"{NODES[each]}: a person gives the node back", state._replace(lanes=lanes))
+        for each in (0, 1):
+            if state.unasked[each]:
+                asked = self._with_budget(state._replace(unasked=_put(state.unasked, each, False)))
+                asked = self._mail(asked, each, "request_slot", self.tables.intake_asks[each])
+                yield Step(f"the intake asks for the slot of {NODES[each]}", asked, best=True)
         if state.budget < 0:
             return
         if state.budget_ends < self.worlds.budget_ends:
@@ -311,7 +325,7 @@ class Pools:
 
 def _request(lane: int) -> dict[str, str]:
     incident = f"node/{CLUSTER}/{NODES[lane]}"
-    return {"incident": incident, "run_id": f"run-of-{incident}", "node": NODES[lane]}
+    return {"incident": incident, "run_id": run_of(incident), "node": NODES[lane]}
 
 
 def _of(argument: str) -> str:

@@ -313,8 +313,13 @@ def _fail(into: Any, kind: str, asked: Activity) -> None:
     FAILURES.to_failure(error, CONVERTER, into)
 
 
+def run_of(workflow_id: str) -> str:
+    """Run id of a workflow: each has one alone."""
+    return f"run-of-{workflow_id}"
+
+
 def _info(kind: str, workflow_id: str) -> workflow.Info:
-    run = f"run-of-{workflow_id}"
+    run = run_of(workflow_id)
     return workflow.Info(
         attempt=1,
         continued_run_id=None,

@@ -16,7 +16,8 @@ from model.pools import Pools, Worlds
 from model.world import CONDITION
 
 QUIET = Limits(troubles=0, faults=0, words=0)
-ROUGH = Worlds(budget_ends=1, brakes=1, repeats=1)
+ASKED = Worlds(intake=True)
+ROUGH = Worlds(intake=True, budget_ends=1, brakes=1, repeats=1)
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ def storms(*, faults: int, ill: int, words: int, waits: int) -> Callable[[], Sys
 SHORT = (
     Scenario("one incident, a replacement", incidents("79", worlds=Worlds(brakes=1)), most=2_000),
     Scenario("one incident, words of people", incidents("119", limits=Limits(0, 0, 1)), most=400),
-    Scenario("two incidents, one slot", incidents("79", "79"), most=6_000),
+    Scenario("two incidents, one slot", incidents("79", "79", worlds=ASKED), most=6_000),
     Scenario("the storm rule", storms(faults=2, ill=2, words=1, waits=1), most=3_000),
 )
 """For `make test`."""
 
 DEEP = (
-    Scenario("two incidents, one slot", incidents("79", "79"), most=700_000, seconds=150),
+    Scenario("two incidents, one slot", incidents("79", "79", worlds=ASKED), most=700_000, seconds=150),
     Scenario("two incidents, a rough world", incidents("119", "13", worlds=ROUGH), most=700_000, seconds=150),
     Scenario("the storm rule", storms(faults=4, ill=2, words=2, waits=2), most=300_000, seconds=40),
     Scenario("a reboot, words of people", incidents("119", limits=Limits(0, 0, 1)), seconds=50),

@@ -74,6 +74,17 @@ def test_a_wait_is_from_the_first_request_to_the_grant():
     assert slot_wait([granted]) is None
 
 
+@pytest.mark.parametrize(("phase", "seconds"), [(b'"waiting-for-slot"', 3), (b'"open"', 2), (None, 2)])
+def test_a_wait_is_from_the_start_where_the_intake_asks(phase, seconds):
+    started = HistoryEvent(event_type=EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED)
+    started.event_time.FromDatetime(BEGIN)
+    if phase:
+        shown = started.workflow_execution_started_event_attributes.search_attributes.indexed_fields
+        shown["RunbookPhase"].data = phase
+    events = [started, signal("request_slot", 1, sent=True), signal("slot_granted", 3)]
+    assert slot_wait(events).seconds == seconds
+
+
 def test_grants_are_counted_from_the_first_request_on():
     waits = [SlotWait(BEGIN, BEGIN + timedelta(seconds=second)) for second in (1, 2, 4)]
     assert grants_per_second([*waits, SlotWait(BEGIN, None)]) == 0.75

@@ -34,16 +34,19 @@ from gpu_runbooks.workers.intake.closed_incidents import (
     known_before,
 )
 from gpu_runbooks.workers.intake.handover import hand_over, latest
-from gpu_runbooks.workers.intake.openings import Arrival, start
+from gpu_runbooks.workers.intake.openings import Arrival, incident_of, start
 from gpu_runbooks.workers.intake.repeats import Repeats
+from gpu_runbooks.workers.intake.slot_requests import SlotRequests
 from gpu_runbooks.workers.intake.staleness import Decision, decide
 from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
+from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 from gpu_runbooks.workflows.severity import notifies_owner, severity
+from gpu_runbooks.workflows.slot_request import slot_request
 
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
@@ -93,6 +96,7 @@ class Incidents:
         self._turns: Turns[Delivered] = Turns()
         self._repeats = Repeats()
         self._guard = GuardNews(client, cluster)
+        self._slots = SlotRequests(client, cluster)
 
     async def deliver(
         self, report: FaultReport, note: str = "", *, wrong: Sequence[str], max_age: timedelta | None
@@ -230,10 +234,21 @@ class Incidents:
         self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
     ) -> Delivered:
         report = arrival.report
+        opens = incident_of(self.cluster, workflow_id, report, datetime.now(UTC))
+        delivered = await self._hand_over(arrival, opens, decision, running=running)
+        if delivered.status == "started" and opens.slot_asked:
+            opens.run_id = delivered.run_id
+            self._slots.ask(report.plan.pool, slot_request(opens))
+        return delivered
+
+    async def _hand_over(
+        self, arrival: Arrival, opens: Incident, decision: Decision, *, running: bool
+    ) -> Delivered:
+        report, workflow_id = arrival.report, opens.workflow_id
         handed = await hand_over(
             self.client,
             report,
-            start(self.cluster, workflow_id, arrival, again=decision.again),
+            start(opens, arrival, again=decision.again),
             workflow_id=workflow_id,
             update_id=report.fault.fingerprint,
             running=running,

@@ -34,8 +34,10 @@ PATIENT = ("--node-monitor-grace-period=15m",)
 and a machine that is short of processor time would make nodes NotReady that nothing is wrong with. What has
 not changed they report every 5 minutes (nodeStatusReportFrequency of the kubelet)."""
 
-AGENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets/node-agent"
-"""Nothing of the burst's ladder asks an agent, and a thousand new pods would still be starting."""
+PODS_OF_OURS = tuple(f"/apis/apps/v1/namespaces/{NAMESPACE}/{kind}" for kind in ("daemonsets", "deployments"))
+"""The roles run beside the cluster, and nothing of the ladder asks an agent. A thousand pods of agents
+would still be starting, and those of the others find no node: with each change of one the scheduler would try
+all of them again."""
 
 CREATED_AT_ONCE = 16
 READY_PATIENCE = 300.0
@@ -80,7 +82,7 @@ class BurstCluster:
             async with plane.client() as kubernetes:
                 with progress.step(f"{plan.nodes} nodes in {plan.pools} pools"):
                     await plane.apply_kustomization(MANIFESTS)
-                    await kubernetes.request("DELETE", AGENTS)
+                    await together(*(kubernetes.request("DELETE", kind) for kind in PODS_OF_OURS))
                     await _populate(kubernetes, plan)
                 with progress.step(f"Product: {', '.join(ROLES)}"):
                     await together(*map(product.start, ROLES))
