@@ -8,6 +8,7 @@ from intake.conftest import CLUSTER, POLICY, POOL
 from intake.stand_in import StandIn
 from policy.factories import fault
 from rich.console import Console
+from temporalio.common import WorkflowIDConflictPolicy
 from temporalio.worker import Worker
 
 from gpu_runbooks.activities.kubernetes.client import Kubernetes
@@ -65,6 +66,7 @@ async def test_budget_incident_and_node_are_seen(ask, node, make_node, temporal,
             packed(Slots(cluster=CLUSTER, pool=POOL, complete=True, holders=[held])),
             id=budget_id(CLUSTER, POOL),
             task_queue=REMEDIATION_QUEUE,
+            id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,  # one that other tests use
         )
         queued = await ask(node)
         assert (queued["verdict"], queued["pool"], queued["unseen"]) == ("queued", POOL, [])

@@ -61,7 +61,7 @@ class TestTaken:
         attributes = incident.typed_search_attributes
         assert attributes[RUNBOOK_NODE] == node
         assert attributes[RUNBOOK_FAULT] == "xid:79"
-        assert attributes[RUNBOOK_PHASE] == "open"
+        assert attributes[RUNBOOK_PHASE] == "waiting-for-slot"
         assert "xid 79" in (await incident.static_summary() or "")
         details = await incident.static_details() or ""
         for part in ("alertmanager", "xid 79", "gpu fault", "`xid-79`", "drain → replace"):

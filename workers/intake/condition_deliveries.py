@@ -14,8 +14,8 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.nodes.node import identity_of
 from gpu_runbooks.workers.intake.bad_nodes import NOW, Bad
 from gpu_runbooks.workers.intake.condition_faults import SKEW, Look
+from gpu_runbooks.workers.intake.delivered import TemporalUnavailableError
 from gpu_runbooks.workers.intake.fleet import KeptNode
-from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
 from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.intake.reported_conditions import Watched, conditions_of

@@ -22,7 +22,7 @@ from gpu_runbooks.activities.model.node import NodeIdentity
 from gpu_runbooks.activities.model.seen import Seen, seen_of
 from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workers.intake.closed_incidents import READ_TIMEOUT
-from gpu_runbooks.workers.intake.incidents import UNREACHABLE, TemporalUnavailableError
+from gpu_runbooks.workers.intake.delivered import UNREACHABLE, TemporalUnavailableError
 from gpu_runbooks.workers.intake.openings import SEEN
 from gpu_runbooks.workflows.policy.answers import counts_repeats
 from gpu_runbooks.workflows.policy.policy import Policy

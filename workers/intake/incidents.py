@@ -8,7 +8,7 @@ the incident and no event; those that wait at the same moment for the same fault
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 from weakref import WeakValueDictionary
@@ -16,73 +16,37 @@ from weakref import WeakValueDictionary
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
-    WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
+from gpu_runbooks.activities.model.fault import ConditionCleared
 from gpu_runbooks.activities.model.fleet import AlertsTruncated
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import fleet_id, incident_id
 from gpu_runbooks.workers.intake.closed_incidents import (
     READ_TIMEOUT,
-    Known,
     is_first_fault,
-    known_before,
 )
-from gpu_runbooks.workers.intake.handover import hand_over, latest
+from gpu_runbooks.workers.intake.delivered import UNREACHABLE, Delivered, TemporalUnavailableError
+from gpu_runbooks.workers.intake.handover import hand_over
+from gpu_runbooks.workers.intake.judging import Judged, judge
 from gpu_runbooks.workers.intake.openings import Arrival, incident_of, start
+from gpu_runbooks.workers.intake.precedence import Precedence
 from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.slot_requests import SlotRequests
-from gpu_runbooks.workers.intake.staleness import Decision, decide
+from gpu_runbooks.workers.intake.staleness import Decision
 from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
 from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
-from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
-from gpu_runbooks.workflows.phases import Phase
-from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
-from gpu_runbooks.workflows.severity import notifies_owner, severity
 from gpu_runbooks.workflows.slot_request import slot_request
 
 AT_ONCE = 16
 """Deliveries at the same time. More of them end no sooner: each only takes longer, up to its time limit."""
 
-UNREACHABLE = (RPCError, RPCTimeoutOrCancelledError, TimeoutError, RuntimeError, ValueError)
-"""RuntimeError is what a lazy client raises that cannot connect; ValueError, a description with a status that
-the SDK has no name for, such as that of a workflow paused through the server."""
-
 log = logging.getLogger(__name__)
-
-
-class TemporalUnavailableError(Exception):
-    """The fault may not be in Temporal: it has to be sent again."""
-
-
-@dataclass(frozen=True)
-class Delivered:
-    """What became of a fault."""
-
-    status: Literal["started", "joined", "duplicate", "ignored"]
-    workflow_id: str
-    run_id: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
-class _Judged:
-    """How a fault stands to the incidents of its node."""
-
-    running: bool
-    run_id: str
-    decision: Decision
-    episode: str
-    """Of the node, for the guard of the fleet."""
-    answer: Delivered | None = None
-    """What became of it already."""
 
 
 class Incidents:
@@ -95,6 +59,7 @@ class Incidents:
         self._limit = asyncio.Semaphore(AT_ONCE)
         self._turns: Turns[Delivered] = Turns()
         self._repeats = Repeats()
+        self._precedence = Precedence()
         self._guard = GuardNews(client, cluster)
         self._slots = SlotRequests(client, cluster)
 
@@ -109,18 +74,11 @@ class Incidents:
         """
         workflow_id = incident_id(self.cluster, report.plan.identity.name)
         arrival = Arrival(report, note, tuple(wrong), max_age)
-        try:
-            delivered, first = await self._turns.share(
-                (workflow_id, report.fault.fingerprint),
-                lambda turn: self._in_turn(workflow_id, turn, arrival),
-            )
-        except ApplicationError as error:
-            raise TemporalUnavailableError(f"{workflow_id}: {error.message}") from error
-        except UNREACHABLE as error:
-            raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
-        if not first and delivered.status in {"started", "joined"}:
-            return replace(delivered, status="duplicate")
-        return delivered
+        if self._repeats.has(workflow_id, report.fault.fingerprint):
+            await self._precedence.give_way()
+            return await self._share(workflow_id, arrival)
+        with self._precedence.news():
+            return await self._share(workflow_id, arrival)
 
     async def standing(
         self, report: FaultReport, *, wrong: Sequence[str], max_age: timedelta | None
@@ -132,7 +90,9 @@ class Incidents:
         workflow_id = incident_id(self.cluster, report.plan.identity.name)
         try:
             async with self._limit:
-                judged = await self._judge(workflow_id, Arrival(report, "", tuple(wrong), max_age))
+                judged = await judge(
+                    self.client, self._repeats, workflow_id, Arrival(report, "", tuple(wrong), max_age)
+                )
         except UNREACHABLE as error:
             raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
         return judged.answer, judged.running
@@ -159,19 +119,34 @@ class Incidents:
         except UNREACHABLE as error:
             raise TemporalUnavailableError(f"{fleet_id(self.cluster)}: {error!r}") from error
 
+    async def _share(self, workflow_id: str, arrival: Arrival) -> Delivered:
+        """The answer, together with those that wait for the same. Raises `TemporalUnavailableError`."""
+        try:
+            delivered, first = await self._turns.share(
+                (workflow_id, arrival.report.fault.fingerprint),
+                lambda turn: self._in_turn(workflow_id, turn, arrival),
+            )
+        except ApplicationError as error:
+            raise TemporalUnavailableError(f"{workflow_id}: {error.message}") from error
+        except UNREACHABLE as error:
+            raise TemporalUnavailableError(f"{workflow_id}: {error!r}") from error
+        if not first and delivered.status in {"started", "joined"}:
+            return replace(delivered, status="duplicate")
+        return delivered
+
     async def _in_turn(self, workflow_id: str, turn: Turn[Delivered], arrival: Arrival) -> Delivered:
         lock = self._locks.setdefault(workflow_id, asyncio.Lock())
         async with lock:
             async with self._limit:
                 callers = turn.begin()
-                judged = await self._judge(workflow_id, arrival)
+                judged = await judge(self.client, self._repeats, workflow_id, arrival)
             delivered, open_now = await self._deliver(workflow_id, arrival, judged)
             if open_now:
                 repeats = callers - (delivered.status != "duplicate")
                 await self._count(delivered, arrival.report.fault.fingerprint, repeats)
             return delivered
 
-    async def _deliver(self, workflow_id: str, arrival: Arrival, judged: _Judged) -> tuple[Delivered, bool]:
+    async def _deliver(self, workflow_id: str, arrival: Arrival, judged: Judged) -> tuple[Delivered, bool]:
         """What became of a fault, and whether it is with an open incident now."""
         fault = arrival.report.fault
         if judged.answer is not None:
@@ -197,38 +172,6 @@ class Incidents:
             self._guard.remember(arrival.report, delivered.run_id)
         self._repeats.told(workflow_id, delivered.run_id, arrival.report, clock())
         return delivered, True
-
-    async def _judge(self, workflow_id: str, arrival: Arrival) -> _Judged:
-        """What the incidents of the node make of a fault without being told of it."""
-        fault = arrival.report.fault
-        last = await latest(self.client, workflow_id)
-        running = last is not None and last.status is WorkflowExecutionStatus.RUNNING
-        run_id = (last.run_id or "") if last is not None else ""
-        episode = _episode(last, fault)
-        if not running and _is_left_to_owners(arrival.report):
-            name = arrival.report.plan.identity.name
-            answer = Delivered("ignored", "", "", f"{OWNERS_WORD}. {how_to_opt_in(name)}")
-            return _Judged(running, run_id, Decision(), episode, answer)
-        if last is not None and running:
-            known = self._repeats.knows(workflow_id, run_id, fault.fingerprint)
-            if known or await is_first_fault(last, arrival.report):
-                duplicate = Delivered("duplicate", workflow_id, run_id)
-                return _Judged(running, run_id, Decision(), episode, duplicate)
-        before = Known() if last is None else await known_before(self.client, last, arrival.report)
-        decision = decide(
-            fault,
-            now=datetime.now(UTC),
-            max_age=arrival.max_age,
-            boot_id=arrival.report.plan.identity.boot_id,
-            wrong=arrival.wrong,
-            dealt=before.dealt,
-            unsettled=before.unsettled,
-        )
-        if not decision.ignored:
-            return _Judged(running, run_id, decision, episode)
-        dealt = before.dealt.run_id if before.dealt else ""
-        ignored = Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored)
-        return _Judged(running, run_id, decision, episode, ignored)
 
     async def _report(
         self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
@@ -276,24 +219,6 @@ class Incidents:
             await handle.signal("repeated", word, rpc_timeout=READ_TIMEOUT)
         except UNREACHABLE as error:
             log.info("%s was not told of repeats: %r", workflow_id, error)
-
-
-def _is_left_to_owners(report: FaultReport) -> bool:
-    """Whether an incident would end at once, since the node's owners opted out. Telling them is no touch."""
-    treatment = report.plan.treatment
-    only_tells = notifies_owner(treatment) and severity(treatment) == 0
-    return report.plan.opted_out and not only_tells
-
-
-def _episode(last: WorkflowExecutionDescription | None, fault: Fault) -> str:
-    """Time of a node in which a signature says nothing new to the guard of the fleet.
-
-    One of an open incident. On a node that is back, though it is watched, each fault is one of its own.
-    """
-    if last is None or last.status is not WorkflowExecutionStatus.RUNNING:
-        return fault.fingerprint
-    watched = last.typed_search_attributes.get(RUNBOOK_PHASE) == Phase.PROBATION
-    return fault.fingerprint if watched else last.raw_info.first_run_id
 
 
 def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["started", "duplicate"]:

@@ -17,7 +17,7 @@ from gpu_runbooks.activities.model.notify import KubernetesObject
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.notices.gpu_pods import gpu_pods
 from gpu_runbooks.activities.notices.owners import job_of
-from gpu_runbooks.workers.intake.incidents import Delivered
+from gpu_runbooks.workers.intake.delivered import Delivered
 from gpu_runbooks.workers.intake.job_records import JobRecords
 from gpu_runbooks.workers.intake.places import give_up_place
 from gpu_runbooks.workflows.policy.intake import Intake

@@ -15,9 +15,10 @@ from gpu_runbooks.activities.model.fault import ConditionCleared, Fault
 from gpu_runbooks.activities.model.fleet import AlertsTruncated
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.nodes.node import NODES, identity_of
+from gpu_runbooks.workers.intake.delivered import Delivered, TemporalUnavailableError
 from gpu_runbooks.workers.intake.earlier import Earlier
 from gpu_runbooks.workers.intake.fleet import Fleet
-from gpu_runbooks.workers.intake.incidents import Delivered, Incidents, TemporalUnavailableError
+from gpu_runbooks.workers.intake.incidents import Incidents
 from gpu_runbooks.workers.intake.job_records import JobRecords
 from gpu_runbooks.workers.intake.jobs import Jobs
 from gpu_runbooks.workers.intake.metrics import Metrics

@@ -53,6 +53,11 @@ class Repeats:
             return False
         return fingerprint in run.untold or fingerprint in run.same
 
+    def has(self, workflow_id: str, fingerprint: str) -> bool:
+        """Whether the incident of this id is thought to have the fault; only a description can tell."""
+        run = self._runs.get(workflow_id)
+        return run is not None and self.knows(workflow_id, run.run_id, fingerprint)
+
     def learn(self, workflow_id: str, run_id: str, fingerprint: str) -> None:
         """Remember that this run has the fault."""
         run = self._run(workflow_id, run_id)

@@ -21,7 +21,7 @@ from gpu_runbooks.workers.intake.alertmanager import (
     target_of,
 )
 from gpu_runbooks.workers.intake.cut_off import cut_off
-from gpu_runbooks.workers.intake.incidents import TemporalUnavailableError
+from gpu_runbooks.workers.intake.delivered import TemporalUnavailableError
 from gpu_runbooks.workers.intake.live_nodes import LiveNodes
 from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.reception import Answer, Reception
