@@ -1,7 +1,7 @@
 """Queue `temporal`: what only Temporal itself can answer."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -87,22 +87,15 @@ class Temporal(TemporalActivities):
     @activity.defn
     async def ensure_budget(self, request: EnsureBudget) -> None:
         """Signal-with-start the budget of a pool with a slot request."""
-        await self._signal_budget(request.cluster, request.pool, "request_slot", request.request)
-
-    async def request_slots(self, cluster: str, pool: str, requests: Sequence[SlotRequest]) -> None:
-        """The same for several incidents, by the intake that opens them."""
-        await self._signal_budget(cluster, pool, "request_slots", requests)
-
-    async def _signal_budget(self, cluster: str, pool: str, signal: str, argument: Any) -> None:
         await self._client.start_workflow(
             "DisruptionBudget",
-            {"cluster": cluster, "pool": pool},
-            id=budget_id(cluster, pool),
+            {"cluster": request.cluster, "pool": request.pool},
+            id=budget_id(request.cluster, request.pool),
             task_queue=REMEDIATION_QUEUE,
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            start_signal=signal,
-            start_signal_args=[argument],
-            static_summary=f"disruption budget of pool {pool} in {cluster}",
+            start_signal="request_slot",
+            start_signal_args=[request.request],
+            static_summary=f"disruption budget of pool {request.pool} in {request.cluster}",
             priority=OF_ALL,
         )
 

@@ -61,10 +61,10 @@ ASKED_AT_ONCE = 50
 class DisruptionBudget:
     """Grants the slots of one pool, serialised. Lives as long as the pool; continues as new.
 
-    Incidents signal `request_slot` (idempotent, sent again on a timer) and `return_slot`; an intake signals
-    `request_slots` for those that it opens, and the guard of the fleet `brake`. A grant is the signal
-    `slot_granted` to the incident; when a halt or a brake begins, those that have a slot get
-    `disruption_stopped`, and `slot_granted` again when it is over.
+    Incidents signal `request_slot` (idempotent, sent again on a timer; first by the intake that opens them)
+    and `return_slot`, the guard of the fleet signals `brake`. A grant is the signal `slot_granted` to the
+    incident; when a halt or a brake begins, those that have a slot get `disruption_stopped`, and
+    `slot_granted` again when it is over.
     """
 
     @workflow.init
@@ -104,17 +104,9 @@ class DisruptionBudget:
 
     @workflow.signal(description="An incident asks for permission to disrupt its node")
     def request_slot(self, raw: Any = None, *_: Any) -> None:
-        self._take_in(raw)
-
-    @workflow.signal(description="An intake asks for the incidents that it has just opened")
-    def request_slots(self, raw: Any = None, *_: Any) -> None:
-        for each in raw if isinstance(raw, list) else [raw]:
-            self._take_in(each)
-
-    def _take_in(self, raw: Any) -> None:
         request = read_request(raw)
         if request is None:
-            workflow.logger.warning("ignoring a slot request that is none: %s", str(raw)[:200])
+            workflow.logger.warning("ignoring a request_slot that is none: %s", str(raw)[:200])
             return
         if request.since is not None:  # a clock that is fast makes nobody the youngest for ever
             request = request.model_copy(update={"since": min(request.since, workflow.now())})

@@ -12,8 +12,8 @@ from gpu_runbooks.workflows.severity import severity
 def opens_waiting(incident: Incident, now: datetime) -> bool:
     """Whether an incident that opens now begins by asking for its slot.
 
-    Then the intake asks, for all that it opens in the same moment. In a burst that spares each incident a
-    message and a task of its workflow.
+    Then the intake asks for it, which spares the incident a message and a task of its workflow: in a burst
+    those of all incidents come before the first block.
     """
     return isinstance(next_step(incident, now), HoldSlot)
 

@@ -114,11 +114,8 @@ class Slots(BaseModel):
     def request(self, request: SlotRequest) -> None:
         """Queue a request. One of a waiter keeps its place; a holder that asks again is told again.
 
-        Of the same incident, one of an earlier turn says nothing: an intake's word may come late.
+        The intake that opened an incident tells a slightly other time of its beginning than the incident.
         """
-        known = (each for each in (*self.holders, *self.waiters) if _same(each, request))
-        if any(request.turn < each.turn for each in known):
-            return
         self._follow(request)
         request = request.model_copy(update={"rules": None})
         if self.holds(request):
@@ -127,7 +124,10 @@ class Slots(BaseModel):
                 for each in self.holders
             ]
         elif any(_same(each, request) for each in self.waiters):
-            self.waiters = [request if _same(each, request) else each for each in self.waiters]
+            self.waiters = [
+                request.model_copy(update={"since": each.since}) if _same(each, request) else each
+                for each in self.waiters
+            ]
         else:
             self.waiters.append(request)
 

@@ -33,6 +33,7 @@ WAITS = frozenset(
     {
         *(Phase.OPEN, Phase.TOLERATING, Phase.WAITING, Phase.WAITING_FOR_SLOT, Phase.NEEDS_OPERATOR),
         *(Phase.PAUSED, Phase.STOPPED, Phase.PROBATION),
+        Phase.BLOCKING,  # the group wait follows the block under its phase
     }
 )
 """Phases in which an incident does nothing to its node that would end by itself."""

@@ -76,16 +76,16 @@ class StandInBudget:
     """Keeps what it is asked, and grants nothing."""
 
     def __init__(self) -> None:
-        self._asked: list[list[dict[str, Any]]] = []
+        self._asked: list[dict[str, Any]] = []
 
     @workflow.run
     async def run(self, raw: dict[str, Any]) -> None:  # noqa: ARG002 - as the product's
         await workflow.wait_condition(lambda: False)
 
     @workflow.signal
-    def request_slots(self, requests: list[dict[str, Any]]) -> None:
-        self._asked.append(requests)
+    def request_slot(self, request: dict[str, Any]) -> None:
+        self._asked.append(request)
 
     @workflow.query
-    def asked(self) -> list[list[dict[str, Any]]]:
+    def asked(self) -> list[dict[str, Any]]:
         return self._asked

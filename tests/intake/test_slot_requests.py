@@ -1,4 +1,4 @@
-"""What the intake asks of the pools' budgets: the slots of the incidents that it opens, in few signals."""
+"""What the intake asks of the pools' budgets: the slots of the incidents that it opens, and no others."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -12,18 +12,17 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.service import RPCError
 
 from gpu_runbooks.activities.model.slot import PoolBudget, SlotRequest
-from gpu_runbooks.activities.names import budget_id, incident_id
+from gpu_runbooks.activities.names import REMEDIATION_QUEUE, budget_id, incident_id
 from gpu_runbooks.activities.temporal import Temporal as TemporalActivities
 from gpu_runbooks.workers.intake.openings import incident_of
-from gpu_runbooks.workers.intake.slot_requests import LONGEST_SIGNAL, signals
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
 NOW = datetime(2026, 3, 1, 10, 0, tzinfo=UTC)
 
 
-async def asked(webhook: Webhook, *nodes: str) -> list[list[dict[str, Any]]]:
-    """Requests of these nodes, signal by signal, once all of them have come."""
+async def asked(webhook: Webhook, *nodes: str) -> list[dict[str, Any]]:
+    """Requests for these nodes, once all of them have come."""
     budget: Any = webhook.temporal.get_workflow_handle(budget_id(CLUSTER, POOL))
     async with asyncio.timeout(30):
         while True:
@@ -31,22 +30,18 @@ async def asked(webhook: Webhook, *nodes: str) -> list[list[dict[str, Any]]]:
                 said = await budget.query("asked")
             except RPCError:  # it is not started yet
                 said = []
-            ours = [[one for one in each if one["node"] in nodes] for each in said]
-            if {one["node"] for each in ours for one in each} == set(nodes):
-                return [each for each in ours if each]
+            ours = [one for one in said if one["node"] in nodes]
+            if {one["node"] for one in ours} == set(nodes):
+                return ours
             await asyncio.sleep(0.02)
 
 
-def test_requests_fit_a_payload_and_none_is_lost():
-    requests = [
-        SlotRequest(incident=f"node/test/{'n' * 200}{n}", run_id="r", node=f"n{n}") for n in range(200)
-    ]
-    told = list(signals(requests))
-    assert [each for together in told for each in together] == requests
-    sizes = [sum(len(each.model_dump_json()) + 1 for each in together) for together in told]
-    assert max(sizes) <= LONGEST_SIGNAL
-    assert len(told) <= sum(sizes) // LONGEST_SIGNAL + 2
-    assert list(signals([])) == []
+async def report_of(webhook: Webhook, node: str) -> Any:
+    """What opened the incident of a node."""
+    history = await webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node)).fetch_history()
+    started = history.events[0].workflow_execution_started_event_attributes
+    (said,) = await pydantic_data_converter.decode(started.input.payloads, [dict])
+    return said["report"]
 
 
 @pytest.mark.parametrize(
@@ -68,14 +63,12 @@ def test_slot_is_asked_for_where_it_is_the_first_thing_that_an_incident_needs(la
 
 
 @pytest.mark.usefixtures("controller")
-async def test_incidents_that_open_together_are_asked_for_together(webhook: Webhook, make_node) -> None:
+async def test_each_incident_that_opens_is_asked_for(webhook: Webhook, make_node) -> None:
     nodes = await asyncio.gather(*(make_node() for _ in range(6)))
-    await asyncio.gather(
-        *(webhook.post(alert(node=node, xid="79", fingerprint=f"s{node}")) for node in nodes)
-    )
-    words = await asked(webhook, *nodes)
-    assert len(words) < len(nodes)
-    requests = {one["node"]: SlotRequest.model_validate(one) for each in words for one in each}
+    await asyncio.gather(*(webhook.post(alert(node=node, xid="79", fingerprint=node)) for node in nodes))
+    said = await asked(webhook, *nodes)
+    assert len(said) == len(nodes)
+    requests = {one["node"]: SlotRequest.model_validate(one) for one in said}
     for node, request in requests.items():
         incident = await webhook.incident(node)
         assert incident is not None
@@ -97,8 +90,8 @@ async def test_what_joins_an_incident_asks_for_nothing_more(webhook: Webhook, ma
         status, _ = await webhook.post(alert(node=node, xid=xid, fingerprint=xid))
         assert status == 200
     await webhook.post(alert(node=other, xid="79", fingerprint="other"))
-    words = await asked(webhook, node, other)
-    assert sum(one["node"] == node for each in words for one in each) == 1
+    said = await asked(webhook, node, other)
+    assert [one["node"] for one in said].count(node) == 1
 
 
 @pytest.mark.usefixtures("controller")
@@ -111,10 +104,59 @@ async def test_where_the_budget_cannot_be_told_the_incident_opens_all_the_same(
         tried.set()
         raise TimeoutError
 
-    monkeypatch.setattr(TemporalActivities, "request_slots", away)
+    monkeypatch.setattr(TemporalActivities, "ensure_budget", away)
     status, body = await webhook.post(alert(node=node, xid="79"))
     assert (status, body["alerts"][0]["status"]) == (200, "started")
     async with asyncio.timeout(30):
         await tried.wait()
-        while f"of pool {POOL} ask for their slots by themselves" not in caplog.text:
+        while f"is to ask for its slot of pool {POOL} itself" not in caplog.text:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.usefixtures("controller")
+async def test_an_incident_that_another_intake_opens_meanwhile_is_not_asked_for(
+    webhook: Webhook, make_node, monkeypatch
+) -> None:
+    """Nor is its request made by another fault's severity: the fault joins."""
+    node, other = await make_node(), await make_node()
+    tell = TemporalActivities.ensure_guard
+
+    async def opened_meanwhile(self, request) -> None:
+        await tell(self, request)
+        if node in request.model_dump_json():
+            await self._client.start_workflow(
+                "NodeRemediation",
+                {"report": await report_of(webhook, other)},
+                id=incident_id(CLUSTER, node),
+                task_queue=REMEDIATION_QUEUE,
+            )
+
+    await webhook.post(alert(node=other, xid="48", fingerprint="other"))
+    monkeypatch.setattr(TemporalActivities, "ensure_guard", opened_meanwhile)
+    _, body = await webhook.post(alert(node=node, xid="79", fingerprint="late"))
+    assert body["alerts"][0]["status"] == "unavailable", "the stand-in takes it for another machine"
+    last = await make_node()
+    await webhook.post(alert(node=last, xid="79", fingerprint="last"))
+    budget: Any = webhook.temporal.get_workflow_handle(budget_id(CLUSTER, POOL))
+    await asked(webhook, last)
+    assert node not in {one["node"] for one in await budget.query("asked")}
+
+
+@pytest.mark.usefixtures("controller")
+async def test_an_incident_that_opens_as_the_last_one_ends_is_asked_for(
+    webhook: Webhook, node: str, monkeypatch
+) -> None:
+    await webhook.post(alert(node=node, xid="79", fingerprint="first"))
+    tell = TemporalActivities.ensure_guard
+
+    async def ends_meanwhile(self, request) -> None:
+        await tell(self, request)
+        await webhook.end_incident(node)
+
+    monkeypatch.setattr(TemporalActivities, "ensure_guard", ends_meanwhile)
+    _, body = await webhook.post(alert(node=node, xid="48", fingerprint="second"))
+    assert body["alerts"][0]["status"] == "started"
+    run_id = body["alerts"][0]["run_id"]
+    async with asyncio.timeout(30):
+        while run_id not in {one["run_id"] for one in await asked(webhook, node)}:
             await asyncio.sleep(0.02)

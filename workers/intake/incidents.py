@@ -10,13 +10,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 from weakref import WeakValueDictionary
 
 from temporalio.client import (
     Client,
     RPCTimeoutOrCancelledError,
-    WorkflowUpdateFailedError,
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -30,16 +28,15 @@ from gpu_runbooks.workers.intake.closed_incidents import (
     is_first_fault,
 )
 from gpu_runbooks.workers.intake.delivered import UNREACHABLE, Delivered, TemporalUnavailableError
-from gpu_runbooks.workers.intake.handover import hand_over
+from gpu_runbooks.workers.intake.handover import HandedOver, hand_over
 from gpu_runbooks.workers.intake.judging import Judged, judge
 from gpu_runbooks.workers.intake.openings import Arrival, incident_of, start
+from gpu_runbooks.workers.intake.places import give_up_place
 from gpu_runbooks.workers.intake.precedence import Precedence
 from gpu_runbooks.workers.intake.repeats import Repeats
 from gpu_runbooks.workers.intake.slot_requests import SlotRequests
-from gpu_runbooks.workers.intake.staleness import Decision
 from gpu_runbooks.workers.intake.telling_guard import GuardNews
 from gpu_runbooks.workers.intake.turns import Turn, Turns
-from gpu_runbooks.workflows.incident import Incident
 from gpu_runbooks.workflows.messages import ENDING, EXPIRED, KNOWN, OTHER_MACHINE
 from gpu_runbooks.workflows.slot_request import slot_request
 
@@ -75,6 +72,7 @@ class Incidents:
         workflow_id = incident_id(self.cluster, report.plan.identity.name)
         arrival = Arrival(report, note, tuple(wrong), max_age)
         if self._repeats.has(workflow_id, report.fault.fingerprint):
+            give_up_place()  # news of the same notification may be behind it
             await self._precedence.give_way()
             return await self._share(workflow_id, arrival)
         with self._precedence.news():
@@ -167,46 +165,36 @@ class Incidents:
         if tells:
             await self._guard.tell(arrival.report, judged.episode)
         async with self._limit:
-            delivered = await self._report(workflow_id, arrival, judged.decision, running=judged.running)
-        if tells and not judged.running:
+            delivered = await self._report(workflow_id, arrival, judged)
+        if tells and delivered.status == "started":
             self._guard.remember(arrival.report, delivered.run_id)
         self._repeats.told(workflow_id, delivered.run_id, arrival.report, clock())
         return delivered, True
 
-    async def _report(
-        self, workflow_id: str, arrival: Arrival, decision: Decision, *, running: bool
-    ) -> Delivered:
+    async def _report(self, workflow_id: str, arrival: Arrival, judged: Judged) -> Delivered:
         report = arrival.report
         opens = incident_of(self.cluster, workflow_id, report, datetime.now(UTC))
-        delivered = await self._hand_over(arrival, opens, decision, running=running)
-        if delivered.status == "started" and opens.slot_asked:
-            opens.run_id = delivered.run_id
-            self._slots.ask(report.plan.pool, slot_request(opens))
-        return delivered
-
-    async def _hand_over(
-        self, arrival: Arrival, opens: Incident, decision: Decision, *, running: bool
-    ) -> Delivered:
-        report, workflow_id = arrival.report, opens.workflow_id
         handed = await hand_over(
             self.client,
             report,
-            start(opens, arrival, again=decision.again),
+            start(opens, arrival, again=judged.decision.again),
             workflow_id=workflow_id,
             update_id=report.fault.fingerprint,
-            running=running,
+            running=judged.running,
             is_ours=lambda run: is_first_fault(run, report),
         )
-        if not handed.taken_up:
-            return Delivered("started", workflow_id, handed.run_id, "no worker has taken it up yet")
-        if handed.rejected is not None:
-            return Delivered(_rejected(handed.rejected, running=running), workflow_id, handed.run_id)
-        if handed.answer == EXPIRED:
-            raise TemporalUnavailableError(
-                f"{workflow_id} is not about this fault and ends now, such as for an earlier machine of that "
-                "name; the fault is taken when it is sent again"
-            )
-        return Delivered("joined" if running else "started", workflow_id, handed.run_id)
+        if not _opened(handed, judged):
+            if handed.rejected is None and handed.answer == EXPIRED:
+                raise TemporalUnavailableError(
+                    f"{workflow_id} is not about this fault and ends now, such as for an earlier machine of "
+                    "that name; the fault is taken when it is sent again"
+                )
+            return Delivered("duplicate" if handed.rejected else "joined", workflow_id, handed.run_id)
+        if opens.slot_asked:
+            opens.run_id = handed.run_id
+            self._slots.ask(report.plan.pool, slot_request(opens))
+        reason = "" if handed.taken_up else "no worker has taken it up yet"
+        return Delivered("started", workflow_id, handed.run_id, reason)
 
     async def _count(self, delivered: Delivered, fingerprint: str, repeats: int) -> None:
         """Count repeats, and tell the incident where it is time. A lost word leaves it short."""
@@ -221,13 +209,20 @@ class Incidents:
             log.info("%s was not told of repeats: %r", workflow_id, error)
 
 
-def _rejected(error: WorkflowUpdateFailedError, *, running: bool) -> Literal["started", "duplicate"]:
-    """What a rejection by the incident means. Raises where the fault is not taken."""
-    cause = error.cause
+def _opened(handed: HandedOver, judged: Judged) -> bool:
+    """Whether a fault has opened an incident that was not there when it was judged.
+
+    Raises where the incident does not take it.
+    """
+    if not handed.taken_up:
+        return True
+    if handed.rejected is None:
+        return False  # it joined, though it may be one that somebody else has opened a moment ago
+    cause = handed.rejected.cause
     if not isinstance(cause, ApplicationError):
         raise TimeoutError(f"the update did not end: {cause!r}")
     if cause.type == KNOWN:
-        return "duplicate" if running else "started"
+        return not (judged.running and handed.run_id == judged.run_id)
     if cause.type in {OTHER_MACHINE, ENDING}:
         raise TemporalUnavailableError(f"to be sent again when that incident is over: {cause.message}")
     raise cause

@@ -1,7 +1,7 @@
 """Places to work at: a source has so many of its signals in work at the same time.
 
-An application's fault that is held, to see whether other nodes of its job have it, is not in work: it gives
-its place up, so that faults of hardware do not wait behind it.
+An application's fault that is held, to see whether other nodes of its job have it, is not in work, nor is a
+repeat that waits for news: it gives its place up, so that nothing waits behind it.
 """
 
 import asyncio
