@@ -9,7 +9,7 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.plan import Plan, RungName
 from gpu_runbooks.activities.model.seen import Seen, seen_of
 from gpu_runbooks.activities.model.wire import Wire
-from gpu_runbooks.activities.names import budget_id
+from gpu_runbooks.activities.names import budget_id, fleet_id
 from gpu_runbooks.workflows.acts import Act
 from gpu_runbooks.workflows.commands import commands_for
 from gpu_runbooks.workflows.incident import Incident
@@ -132,7 +132,8 @@ def live_details(incident: Incident) -> str:
     if incident.paused and incident.phase is Phase.PAUSED:
         lines += [f"**Paused** by {incident.paused.operator} until {_time(incident.paused.until)}", ""]
     if incident.stopped:
-        lines += [f"**Stopped:** {incident.stopped}", ""]
+        whose = f"`{budget_id(incident.cluster, incident.plan.pool)}` and `{fleet_id(incident.cluster)}`"
+        lines += [f"**Stopped:** {incident.stopped}. Workflows {whose} say by whom, and how it ends", ""]
     elif incident.phase is Phase.WAITING_FOR_SLOT:
         budget = budget_id(incident.cluster, incident.plan.pool)
         lines += [f"The details of workflow `{budget}` say who has the slots, and what stops them.", ""]
@@ -147,6 +148,8 @@ def live_details(incident: Incident) -> str:
         lines += [f"Step `{step_of(incident)}`. What you can say:", "", *commands, ""]
     if incident.reason:
         lines += [incident.reason, ""]
+    if incident.outcome is Outcome.ABORTED and incident.blocked:
+        lines += [f"Node {incident.target.name} stays blocked: the runbook `ReturnNode` gives it back", ""]
     lines += [origin(incident.faults[0], incident.plan), ""]
     if incident.acts:
         lines += ["| rung | attempt | result | took | proof |", "|---|---|---|---|---|"]

@@ -40,8 +40,9 @@ def _answers(incident: Incident) -> Iterator[tuple[str, str, str]]:
         yield f"{rung} {again}", "escalate_to", f', "rung": "{rung}"'
     if incident.blocked and not incident.gone:
         yield "give it back although nobody validated it", "return_anyway", ""
-    yield "end it, blocked", "abort", ""
-    yield "end it, and take the block off", "abort", ', "block": "remove"'
+    yield _end(incident), "abort", ""
+    if incident.blocked:
+        yield "end it, and take the block off", "abort", ', "block": "remove"'
 
 
 def _any_time(incident: Incident) -> Iterator[tuple[str, str, str]]:
@@ -52,7 +53,11 @@ def _any_time(incident: Incident) -> Iterator[tuple[str, str, str]]:
     if incident.phase is Phase.PROBATION:
         yield "end the watch, such as to start another runbook: the node stays in service", "abort", ""
     else:
-        yield "end it, blocked", "abort", ""
+        yield _end(incident), "abort", ""
+
+
+def _end(incident: Incident) -> str:
+    return "end it, blocked" if incident.blocked else "end it"
 
 
 def _repairs(incident: Incident) -> list[RungName]:

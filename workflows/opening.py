@@ -9,7 +9,7 @@ from gpu_runbooks.activities.model.fault import Entity
 from gpu_runbooks.activities.model.plan import FaultReport, Plan, RungName
 from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workflows.incident import Incident
-from gpu_runbooks.workflows.operator import wrong_fields
+from gpu_runbooks.workflows.operator import OneLine, wrong_fields
 from gpu_runbooks.workflows.phases import Runbook
 
 TESTED = (RungName.VALIDATE, RungName.RETURN)
@@ -49,8 +49,8 @@ class HandStart(BaseModel):
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=True)
 
     node: str = Field(min_length=1)
-    reason: str = Field(min_length=1, max_length=500)
-    operator: str = Field(min_length=1, max_length=100)
+    reason: OneLine = Field(min_length=1, max_length=500)
+    operator: OneLine = Field(min_length=1, max_length=100)
 
 
 class ResetStart(HandStart):

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from gpu_runbooks.activities.errors import BAD_INPUT, refusal
 from gpu_runbooks.activities.model.drain import OverrideMethod, PodBlocker, PodOverride
@@ -15,6 +15,16 @@ from gpu_runbooks.workflows.severity import REPAIRS
 USUAL_PAUSE, SHORTEST_PAUSE, LONGEST_PAUSE = timedelta(hours=24), timedelta(minutes=1), timedelta(days=7)
 
 
+def _one_line(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("write one line, without control characters: it stands in the audit as it is")
+    return value
+
+
+OneLine = Annotated[str, AfterValidator(_one_line)]
+"""What a person writes into the audit: with a line break it could look like several entries."""
+
+
 class Signed(BaseModel):
     """A decision, with who made it and why. Written by a person: an unknown field is a slip."""
 
@@ -23,8 +33,8 @@ class Signed(BaseModel):
     example: ClassVar[str] = ""
     """What a right one has beside operator and reason."""
 
-    operator: str = Field(min_length=1, max_length=100)
-    reason: str = Field(min_length=1, max_length=500)
+    operator: OneLine = Field(min_length=1, max_length=100)
+    reason: OneLine = Field(min_length=1, max_length=500)
 
 
 class Word(Signed):
@@ -140,7 +150,9 @@ def wrong_fields(error: ValidationError, kind: type[BaseModel]) -> str:
                 wrong = "write one JSON object"
             case "tuple_type":
                 wrong = 'write a list, such as ["all"]'
+            case "value_error":
+                wrong = item["msg"].removeprefix("Value error, ")
             case _:
-                wrong = item["msg"].lower().removeprefix("value error, ")
+                wrong = item["msg"].lower()
         parts.append(f"field {'.'.join(map(str, item['loc']))!r}: {wrong}" if item["loc"] else wrong)
     return "; ".join(parts)

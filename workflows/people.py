@@ -91,11 +91,14 @@ class PeopleMessages:
     def approve(self, raw: Any = None) -> str:
         word = read(RungWord, raw)
         incident = self._answer(word, f"{word.rung} approved", approves=word.rung)
-        lasts = next(each.approval_lasts for each in incident.plan.treatment.rungs if each.name is word.rung)
-        ends = workflow.now() + lasts
+        rung = next(each for each in incident.plan.treatment.rungs if each.name is word.rung)
+        ends = workflow.now() + rung.approval_lasts
         incident.approved = {**incident.approved, word.rung: incident.attempts(word.rung) + 1}
         incident.approved_until = {**incident.approved_until, word.rung: ends}
-        return f"node {incident.target.name}: {word.rung} follows, if it can begin by {ends:%H:%M:%S} UTC"
+        follows = f"node {incident.target.name}: {word.rung} follows, if it can begin by {ends:%H:%M:%S} UTC"
+        if rung.approval_by_other:
+            follows += ", and if the server saw you under another identity than whoever asked for it"
+        return follows
 
     @approve.validator
     def _validate_approve(self, raw: Any = None) -> None:

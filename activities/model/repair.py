@@ -42,8 +42,9 @@ class RepairPolicy(Wire):
     """`ask`: a person says `escalate_to` before an instance is terminated."""
     launch_first: bool = False
     """The successor is launched before the old instance is terminated, where its owner can do that."""
-    without_evidence: Literal["go-on", "stop"] = "go-on"
-    """What follows when the evidence sink did not take the bundle: repair all the same, or ask a person."""
+    without_evidence: Literal["go-on", "stop"] = "stop"
+    """What follows when the evidence sink did not take the bundle: repair all the same, or ask a person. The
+    audit comes first (NVIDIA/NVSentinel#1688): a repair destroys what could have been known."""
     repeats: RepeatPolicy = RepeatPolicy()
 
 

@@ -43,8 +43,8 @@ class StandIn:
         self._over = True
 
     @workflow.signal
-    def give_back(self) -> None:
-        workflow.upsert_search_attributes([RUNBOOK_PHASE.value_set("probation")])
+    def show(self, phase: str) -> None:
+        workflow.upsert_search_attributes([RUNBOOK_PHASE.value_set(phase)])
 
     @workflow.query
     def fingerprints(self) -> list[str]:

@@ -1,6 +1,7 @@
 """What the intake tells the guard of the fleet: every fault, in few signals, before its incident is there."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
 from incident.plans import fault, identity, report
@@ -9,9 +10,11 @@ from intake.conftest import CLUSTER, Webhook
 from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState
 from temporalio.contrib.pydantic import pydantic_data_converter
 
+from gpu_runbooks.activities.model.fault import FaultSource
 from gpu_runbooks.activities.model.fleet import FaultSeen, FaultsSeen, StormRule
 from gpu_runbooks.activities.names import fleet_id, incident_id
 from gpu_runbooks.activities.temporal import Temporal as TemporalActivities
+from gpu_runbooks.workers.intake.incidents import Incidents
 from gpu_runbooks.workers.intake.telling_guard import LONGEST_SIGNAL, sighting, signals
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 
@@ -92,6 +95,43 @@ async def test_where_the_guard_cannot_be_told_no_incident_is_opened(
     assert await webhook.incident(node) is None
 
 
+async def shows(webhook: Webhook, node: str, phase: str) -> None:
+    """Have the incident of a node be in a phase."""
+    handle = webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node))
+    await handle.signal("show", phase)
+    async with asyncio.timeout(30):
+        while (await handle.describe()).typed_search_attributes.get(RUNBOOK_PHASE) != phase:
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.usefixtures("controller")
+@pytest.mark.parametrize(
+    ("phase", "source", "counts"),
+    [
+        ("rebooting", FaultSource.CONDITION, False),
+        ("replacing", FaultSource.CONDITION, False),
+        ("resetting-gpu", FaultSource.CONDITION, False),
+        ("validating", FaultSource.CONDITION, True),
+        ("rebooting", FaultSource.XID, True),
+    ],
+)
+async def test_a_condition_under_our_own_repair_is_no_sign_of_a_storm(
+    webhook: Webhook, node: str, phase, source, counts
+) -> None:
+    incidents, onset = Incidents(webhook.temporal, CLUSTER), datetime.now(UTC)
+
+    async def deliver(fingerprint: str, **changes) -> str:
+        seen = fault("79", at=onset, fingerprint=fingerprint).model_copy(update=changes)
+        one = report("reboot", of=seen, identity=identity(node))
+        return (await incidents.deliver(one, wrong=["not Ready"], max_age=None)).status
+
+    assert await deliver("first") == "started"
+    assert len(await told(webhook, node)) == 1
+    await shows(webhook, node, phase)
+    assert await deliver("next", source=source, code="Ready") == "joined"
+    assert len(await told(webhook, node)) == 1 + counts
+
+
 @pytest.mark.usefixtures("controller")
 async def test_a_signature_is_told_once_and_again_when_its_node_was_back(webhook: Webhook, node: str) -> None:
     async def tell(fingerprint: str) -> int:
@@ -102,11 +142,7 @@ async def test_a_signature_is_told_once_and_again_when_its_node_was_back(webhook
     assert await tell("first") == 1
     assert await tell("first") == 1
     assert await tell("of another GPU") == 1
-    handle = webhook.temporal.get_workflow_handle(incident_id(CLUSTER, node))
-    await handle.signal("give_back")
-    async with asyncio.timeout(30):
-        while (await handle.describe()).typed_search_attributes.get(RUNBOOK_PHASE) != "probation":
-            await asyncio.sleep(0.05)
+    await shows(webhook, node, "probation")
     assert await tell("in its probation") == 2
     await webhook.end_incident(node)
     assert await tell("in the next incident") == 3

@@ -25,13 +25,13 @@ def test_pools_ladders_and_repairs_of_each_pool(tmp_path):
         "pool p5: mode enforce, at most 3 at once, at any time, no owners",
         (
             "  repairs: reset_scope gpu, reboot ec2, replace allowed, launch_first false, "
-            "without_evidence go-on; at most, of the same hardware within 7 days: resets 3, reboots 3, "
+            "without_evidence stop; at most, of the same hardware within 7 days: resets 3, reboots 3, "
             "replacements 2"
         ),
         "pool spare: mode enforce, at most 1 at once, at any time, no owners",
         (
             "  repairs: reset_scope gpu, reboot ec2, replace ask, launch_first true, "
-            "without_evidence go-on; at most, of the same hardware within 36 hours: resets 3, reboots 1, "
+            "without_evidence stop; at most, of the same hardware within 36 hours: resets 3, reboots 1, "
             "replacements 2"
         ),
         "ladders: block, drain, none, notify, reboot, replace, reset, restart",

@@ -24,7 +24,7 @@ repair:
   reset_scope: node
   reboot: command
   launch_first: true
-  without_evidence: stop
+  without_evidence: go-on
   repeats: {window: 14d, resets: 5}
 validation:
   test_pod: {image: "registry.example/gpu-test:1", command: [gpu-test, --all]}
@@ -51,7 +51,7 @@ def test_pool_without_a_section_gets_that_of_the_file():
         reset_scope="node",
         reboot=RebootMethod.COMMAND,
         launch_first=True,
-        without_evidence="stop",
+        without_evidence="go-on",
         repeats=RepeatPolicy(window=timedelta(days=14), resets=5),
     )
 
@@ -61,7 +61,7 @@ def test_pool_overrides_field_by_field():
         reset_scope="node",
         reboot=RebootMethod.COMMAND,
         replace="ask",
-        without_evidence="stop",
+        without_evidence="go-on",
         repeats=RepeatPolicy(window=timedelta(days=14), resets=5, reboots=1),
     )
 

@@ -161,7 +161,8 @@ class Incidents:
                     f"{workflow_id} was told of faults many times by now: {fault.source} {fault.code} of "
                     f"this onset is taken in {verdict.wait:.0f} s or later"
                 )
-        tells = not arrival.report.plan.opted_out  # nothing is done there, so there is nothing to brake
+        # Where nothing is done there is nothing to brake, and what we do ourselves has no cause in common.
+        tells = not (arrival.report.plan.opted_out or judged.by_repair)
         if tells:
             await self._guard.tell(arrival.report, judged.episode)
         async with self._limit:

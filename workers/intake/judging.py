@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
 
-from gpu_runbooks.activities.model.fault import Fault
+from gpu_runbooks.activities.model.fault import Fault, FaultSource
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.workers.intake.closed_incidents import Known, is_first_fault, known_before
 from gpu_runbooks.workers.intake.delivered import Delivered
@@ -17,6 +17,8 @@ from gpu_runbooks.workflows.opting_out import OWNERS_WORD, how_to_opt_in
 from gpu_runbooks.workflows.phases import Phase
 from gpu_runbooks.workflows.search_attributes import RUNBOOK_PHASE
 from gpu_runbooks.workflows.severity import notifies_owner, severity
+
+REPAIRING = frozenset({Phase.RESETTING_GPU, Phase.REBOOTING, Phase.REPLACING})
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Judged:
     """Of the node, for the guard of the fleet."""
     answer: Delivered | None = None
     """What became of it already."""
+    by_repair: bool = False
+    """A repair of ours explains it: a node that boots is not Ready."""
 
 
 async def judge(client: Client, repeats: Repeats, workflow_id: str, arrival: Arrival) -> Judged:
@@ -59,7 +63,7 @@ async def judge(client: Client, repeats: Repeats, workflow_id: str, arrival: Arr
         unsettled=before.unsettled,
     )
     if not decision.ignored:
-        return Judged(running, run_id, decision, episode)
+        return Judged(running, run_id, decision, episode, by_repair=_is_by_repair(last, fault))
     dealt = before.dealt.run_id if before.dealt else ""
     ignored = Delivered("ignored", workflow_id if dealt else "", dealt, decision.ignored)
     return Judged(running, run_id, decision, episode, ignored)
@@ -70,6 +74,14 @@ def _is_left_to_owners(report: FaultReport) -> bool:
     treatment = report.plan.treatment
     only_tells = notifies_owner(treatment) and severity(treatment) == 0
     return report.plan.opted_out and not only_tells
+
+
+def _is_by_repair(last: WorkflowExecutionDescription | None, fault: Fault) -> bool:
+    """Whether a condition changes under a repair that the node's own incident does at this moment."""
+    if last is None or last.status is not WorkflowExecutionStatus.RUNNING:
+        return False
+    phase = last.typed_search_attributes.get(RUNBOOK_PHASE)
+    return fault.source is FaultSource.CONDITION and phase in REPAIRING
 
 
 def _episode(last: WorkflowExecutionDescription | None, fault: Fault) -> str:
