@@ -28,18 +28,22 @@ for each in pkgutil.walk_packages(workflows.__path__, "gpu_runbooks.workflows.")
 print(json.dumps({name: getattr(each, "__file__", None) for name, each in sys.modules.items()}))
 """
 
-NEVER = {"random", "secrets", "uuid", "os", "threading", "subprocess", "socket"}
+NEVER = OUTSIDE | {
+    *("random", "secrets", "uuid", "time"),
+    *("os", "io", "pathlib", "socket", "subprocess", "threading"),
+}
 """Modules that no workflow imports: chance and the environment. The sandbox looks at no module of ours."""
+
+TABLES = {"gpu_runbooks.workflows.policy.rows", "gpu_runbooks.workflows.policy.tables"}
+"""Read the facts that are part of the package, as it is imported."""
 
 NEVER_CALLED = {"open", "input", "id", "hash", "exec", "eval", "__import__"}
 """Built-in functions that read the outside, or what differs from process to process."""
 
-CLOCKS = {
-    *(f"datetime.{each}" for each in ("now", "utcnow", "today")),
-    *(f"datetime.datetime.{each}" for each in ("now", "utcnow", "today")),
-    *(f"{module}.today" for module in ("date", "datetime.date")),
-    *(f"time.{each}" for each in ("time", "time_ns", "monotonic", "perf_counter", "sleep")),
-}
+READS_CLOCK = {"now", "utcnow", "today"}
+"""Methods, under whatever name their class was imported; `workflow.now` is the time of the history."""
+
+CLOCKS = {f"time.{each}" for each in ("time", "time_ns", "monotonic", "perf_counter", "sleep")}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,9 @@ def offences(source: str, never: set[str]) -> list[str]:
                 names = [module]
             case ast.Name(id=name, ctx=ast.Load()) if name in NEVER_CALLED:
                 found.append(f"line {node.lineno}: {name}")
-            case ast.Attribute() if ast.unparse(node) in CLOCKS:
+            case ast.Attribute(value=ast.Name(id="workflow")):
+                pass
+            case ast.Attribute(attr=attr) if attr in READS_CLOCK or ast.unparse(node) in CLOCKS:
                 found.append(f"line {node.lineno}: {ast.unparse(node)}")
         found += [f"line {node.lineno}: {each}" for each in names if each.partition(".")[0] in never]
     return found
@@ -72,12 +78,16 @@ def offences(source: str, never: set[str]) -> list[str]:
     [
         "from datetime import datetime\nx = datetime.now(UTC)",
         "import datetime\nx = datetime.datetime.utcnow()",
-        "import time\nx = time.time()",
+        "from datetime import datetime as dt\nx = dt.now()",
+        "from datetime import date\nx = date.today()",
+        "from time import time",
+        "from pathlib import Path",
         "from random import random",
         "import os.path",
         "text = open('policy.yaml').read()",
         "order = sorted(names, key=hash)",
         "def inside():\n    import uuid",
+        "def inside():\n    import boto3",
     ],
 )
 def test_the_scan_sees(source):
@@ -91,7 +101,10 @@ def test_workflows_load_no_client_of_the_outside(loaded):
 
 def test_workflows_read_no_clock_no_chance_and_no_environment(loaded):
     ours = {name: file for name, file in loaded.items() if name.startswith("gpu_runbooks.workflows") and file}
-    found = {name: offences(Path(file).read_text(), NEVER) for name, file in ours.items()}
+    found = {
+        name: offences(Path(file).read_text(), NEVER - {"pathlib"} if name in TABLES else NEVER)
+        for name, file in ours.items()
+    }
     assert len(ours) > 50
     assert {name: each for name, each in found.items() if each} == {}
 
