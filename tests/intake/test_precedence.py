@@ -1,13 +1,17 @@
 """Repeats of what is known wait while something new is handed over, and only for a while."""
 
 import asyncio
+from datetime import UTC, datetime
 
 import pytest
+from incident.plans import fault, identity, report
 from intake.alerts import fresh as alert
-from intake.conftest import Webhook
+from intake.conftest import CLUSTER, Webhook
 
 from gpu_runbooks.activities.temporal import Temporal as TemporalActivities
 from gpu_runbooks.workers.intake import precedence
+from gpu_runbooks.workers.intake.incidents import Incidents
+from gpu_runbooks.workers.intake.places import Places
 from gpu_runbooks.workers.intake.precedence import Precedence
 
 
@@ -76,3 +80,21 @@ async def test_a_repeat_is_answered_behind_the_news_of_another_node(
     go_on.set()
     assert (await news)[1]["alerts"][0]["status"] == "started"
     assert (await repeat)[1]["alerts"][0]["status"] == "duplicate"
+
+
+@pytest.mark.usefixtures("controller")
+async def test_a_repeat_that_waits_keeps_no_place_from_news_of_its_notification(webhook: Webhook, node: str):
+    incidents, places = Incidents(webhook.temporal, CLUSTER), Places(1)
+    seen = report("reboot", of=fault("79", at=datetime.now(UTC)), identity=identity(node))
+
+    async def deliver() -> str:
+        async with places.one():
+            return (await incidents.deliver(seen, wrong=[], max_age=None)).status
+
+    assert await deliver() == "started"
+    with incidents._precedence.news():
+        repeat = asyncio.create_task(deliver())
+        await settled()
+        async with asyncio.timeout(10), places.one():
+            assert not repeat.done()
+    assert await repeat == "duplicate"
