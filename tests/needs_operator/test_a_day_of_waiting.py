@@ -1,4 +1,4 @@
-"""A day of waiting for a person, with two thousand words on the way: the slot stays, no run grows too long."""
+"""A day of waiting for a person, with two thousand words on the way: the slot stays, no run is too long."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
