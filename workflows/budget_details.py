@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from gpu_runbooks.activities.names import budget_id, fleet_id
+from gpu_runbooks.workflows.commands import command
 from gpu_runbooks.workflows.slots import Slots
 
 MOST_LINES = 50
@@ -21,8 +23,11 @@ def details(slots: Slots, now: datetime) -> str:
     parts = [f"{held}{seen}."]
     if stopped := slots.stopped(now):
         parts.append(f"**No disruption**: {stopped}")
-    if len(slots.halts) > 1:
-        parts.append(f"{len(slots.halts)} halts of this pool stand, and `resume` ends all of them.")
+    if slots.halts:
+        halts = "its halt" if len(slots.halts) == 1 else f"all {len(slots.halts)} halts of this pool"
+        parts.append(f"To end {halts}: {command(budget_id(slots.cluster, slots.pool), 'resume')}")
+    if slots.brake.mode != "off":
+        parts.append(f"See the details of workflow `{fleet_id(slots.cluster)}` for what stands everywhere.")
     if slots.brake.mode == "pace":
         parts.append(f"**One at a time** after storm {slots.brake.storm}: {slots.pace.in_words()}")
     if slots.override is not None:

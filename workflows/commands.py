@@ -1,4 +1,4 @@
-"""The commands of a person for the state of an incident, ready to copy from its details."""
+"""The commands of a person, ready to copy from the details of a workflow: those that fit its state."""
 
 from collections.abc import Iterator
 
@@ -14,9 +14,14 @@ def commands_for(incident: Incident) -> list[str]:
     if incident.outcome is not None or incident.phase in {Phase.OPEN, Phase.RETURNING, Phase.CLOSED}:
         return []
     words = _answers(incident) if incident.question is not None else _any_time(incident)
-    lead = f"temporal workflow update execute --workflow-id {incident.workflow_id} --name"
-    said = f'{{"operator": "you", "reason": "why", "step": "{step_of(incident)}"'
-    return [f"- {what}: `{lead} {name} --input '{said}{more}}}'`" for what, name, more in words]
+    step = f', "step": "{step_of(incident)}"'
+    return [f"- {what}: {command(incident.workflow_id, name, step + more)}" for what, name, more in words]
+
+
+def command(workflow_id: str, name: str, more: str = "") -> str:
+    """A word to a workflow by the command line, with what it has beside operator and reason."""
+    said = f'{{"operator": "you", "reason": "why"{more}}}'
+    return f"`temporal workflow update execute --workflow-id {workflow_id} --name {name} --input '{said}'`"
 
 
 def _answers(incident: Incident) -> Iterator[tuple[str, str, str]]:

@@ -2,6 +2,8 @@
 
 from datetime import datetime
 
+from gpu_runbooks.activities.names import fleet_id
+from gpu_runbooks.workflows.commands import command
 from gpu_runbooks.workflows.storm import Storm
 from gpu_runbooks.workflows.storms import Fleet
 
@@ -18,6 +20,8 @@ def details(fleet: Fleet, now: datetime) -> str:
         ]
         parts.append("\n".join(["### Halts everywhere", *halts]))
     parts += [_storm(storm) for storm in fleet.storms]
+    if words := _words(fleet):
+        parts.append("\n".join(["### What you can say", *words]))
     if fleet.budgets:
         rows = [
             f"| {pool} | {brake.mode} | {brake.why} |"
@@ -35,6 +39,15 @@ def details(fleet: Fleet, now: datetime) -> str:
     if fleet.notes:
         parts.append("\n".join(["### What people ordered", *(f"- {note}" for note in reversed(fleet.notes))]))
     return "\n\n".join(parts)
+
+
+def _words(fleet: Fleet) -> list[str]:
+    guard = fleet_id(fleet.cluster)
+    halts = ["- end all halts everywhere: " + command(guard, "resume")] if fleet.halts else []
+    return halts + [
+        f"- storm {storm.id} is none, or over: " + command(guard, "end_storm", f', "storm": "{storm.id}"')
+        for storm in fleet.storms
+    ]
 
 
 def _standing(fleet: Fleet) -> str:

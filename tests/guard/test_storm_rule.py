@@ -299,7 +299,11 @@ def test_the_details_name_storms_halts_brakes_and_who():
     shown = details(guard, T0)
     for word in ("**ada**", "driver rollout", "10 nodes with xid 79", "| p5 | stop |", "n9"):
         assert word in shown
+    said = "temporal workflow update execute --workflow-id fleet/test --name"
+    for word in (f"{said} resume", f"{said} end_storm", f'"storm": "{guard.storms[0].id}"'):
+        assert word in shown
     guard.resume()
     guard.end_storm(guard.storms[0], "ended by ada: test", T0)
     assert "ended by ada: test" in details(guard, T0)
     assert "no halt and no storm" in details(guard, T0)
+    assert "What you can say" not in details(guard, T0)
