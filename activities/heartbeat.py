@@ -32,9 +32,9 @@ async def beating() -> AsyncIterator[Beat]:
         activity.heartbeat(*details)
 
     async def keep_beating() -> None:
-        while True:
-            activity.heartbeat(*details)
+        while True:  # the start counts as the first beat: most activities end before they need another
             await asyncio.sleep(timeout.total_seconds() * SHARE_OF_TIMEOUT)
+            activity.heartbeat(*details)
 
     beats = asyncio.create_task(keep_beating())
     try:

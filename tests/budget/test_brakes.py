@@ -143,7 +143,9 @@ def test_the_details_say_who_holds_who_waits_and_why():
     assert "Waiting\n- b" in shown
     assert "Nobody else gets a slot now" in shown
     slots.halts = [halt()]
-    assert "**No disruption**: halted by ana until 2026-01-01 01:00 UTC: network work" in details(slots, T0)
+    shown = details(slots, T0)
+    assert "**No disruption**: halted by ana until 2026-01-01 01:00 UTC: network work" in shown
+    assert "--name resume" in shown
 
 
 @pytest.mark.parametrize(
