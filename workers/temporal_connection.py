@@ -11,16 +11,11 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 from temporalio.worker import PollerBehaviorAutoscaling, Worker
-from temporalio.worker.workflow_sandbox import SandboxRestrictions
 
 from gpu_runbooks.workers.punctual import PunctualRunner
 
 GRACE = timedelta(seconds=20)
 """What a running activity gets to end after SIGTERM. A Pod's grace period must be longer."""
-
-RUNNER = PunctualRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("gpu_runbooks"))
-"""The sandbox imports no module of ours anew for each incident, which takes 20 ms of a processor. It looks at
-little of them in any case: what workflows may not read is looked for in their source, by a test."""
 
 POLLERS = PollerBehaviorAutoscaling(minimum=10, initial=20, maximum=50)
 """Long polls of a queue. Of the SDK's default of five, one takes up new workflows: a burst of incidents would
@@ -70,7 +65,7 @@ async def run_worker(
         task_queue=task_queue,
         workflows=workflows,
         activities=activities,
-        workflow_runner=RUNNER,
+        workflow_runner=PunctualRunner(),
         max_concurrent_activities=activities_at_once,
         max_cached_workflows=2000,
         workflow_task_poller_behavior=POLLERS,

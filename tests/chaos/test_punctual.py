@@ -10,15 +10,11 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client, WorkflowHandle
-from temporalio.worker import Replayer, Worker, WorkflowInstance
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker, WorkflowInstance
 
 from gpu_runbooks.workers.punctual import PunctualRunner
 
 QUEUE = "punctual"
-
-PUNCTUAL = PunctualRunner(restrictions=SandboxRestrictions.default.with_passthrough_all_modules())
-"""The sandbox cannot import a test with all that it needs itself."""
 
 
 @workflow.defn
@@ -75,7 +71,7 @@ def activation(at: datetime, *, fired: bool = False) -> WorkflowActivation:
 @pytest.mark.parametrize(("late", "told"), [(0, 300), (299, 300), (301, 301)])
 def test_the_time_of_a_timer_that_fired_has_come(monkeypatch, late, told):
     recorder = Recorder()
-    monkeypatch.setattr(SandboxedWorkflowRunner, "create_instance", lambda *_: recorder)
+    monkeypatch.setattr(UnsandboxedWorkflowRunner, "create_instance", lambda *_: recorder)
     instance = PunctualRunner().create_instance(None)
     began = datetime(2026, 3, 1, tzinfo=UTC)
     instance.activate(activation(began))
@@ -94,7 +90,7 @@ async def test_queries_around_a_restart_do_not_make_a_workflow_wait_twice(server
     """Each history has one timer, and is replayed to the same end."""
 
     def worker() -> Worker:
-        return Worker(server, task_queue=QUEUE, workflows=[WaitsUntil], workflow_runner=PUNCTUAL)
+        return Worker(server, task_queue=QUEUE, workflows=[WaitsUntil], workflow_runner=PunctualRunner())
 
     async def ask_until_it_ends(handle: WorkflowHandle[Any, Any]) -> None:
         ended = asyncio.create_task(handle.result())
@@ -110,7 +106,7 @@ async def test_queries_around_a_restart_do_not_make_a_workflow_wait_twice(server
     async with worker():
         async with asyncio.timeout(60):
             await asyncio.gather(*map(ask_until_it_ends, handles))
-    replayer = Replayer(workflows=[WaitsUntil], workflow_runner=PUNCTUAL)
+    replayer = Replayer(workflows=[WaitsUntil], workflow_runner=PunctualRunner())
     for handle in handles:
         history = await handle.fetch_history()
         timers = [e for e in history.events if e.event_type == EventType.EVENT_TYPE_TIMER_STARTED]

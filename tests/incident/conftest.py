@@ -26,7 +26,7 @@ from gpu_runbooks.activities.model.speakers import FindSpeakers, Speakers
 from gpu_runbooks.activities.names import CLOUD_QUEUE, CLUSTER_QUEUE, REMEDIATION_QUEUE, TEMPORAL_QUEUE
 from gpu_runbooks.activities.temporal import Temporal
 from gpu_runbooks.workers.controller import WORKFLOWS
-from gpu_runbooks.workers.temporal_connection import RUNNER
+from gpu_runbooks.workers.punctual import PunctualRunner
 from gpu_runbooks.workflows.search_attributes import SEARCH_ATTRIBUTES
 
 PROMPT = {"max_heartbeat_throttle_interval": timedelta(milliseconds=100)}
@@ -107,7 +107,7 @@ async def running_workers(client: Client, world: World, cached_workflows: int = 
                 client,
                 task_queue=REMEDIATION_QUEUE,
                 workflows=WORKFLOWS,
-                workflow_runner=RUNNER,
+                workflow_runner=PunctualRunner(),
                 max_cached_workflows=cached_workflows,
             ),
             Worker(client, task_queue=CLUSTER_QUEUE, activities=world.cluster(), **beats),

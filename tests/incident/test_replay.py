@@ -10,7 +10,7 @@ from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from gpu_runbooks.workers.controller import WORKFLOWS
-from gpu_runbooks.workers.temporal_connection import RUNNER
+from gpu_runbooks.workers.punctual import PunctualRunner
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.json"))
 
@@ -19,7 +19,7 @@ def replayer() -> Replayer:
     return Replayer(
         workflows=WORKFLOWS,
         data_converter=pydantic_data_converter,
-        workflow_runner=RUNNER,
+        workflow_runner=PunctualRunner(),
     )
 
 

@@ -32,7 +32,7 @@ NEVER = OUTSIDE | {
     *("random", "secrets", "uuid", "time"),
     *("os", "io", "pathlib", "socket", "subprocess", "threading"),
 }
-"""Modules that no workflow imports: chance and the environment. The sandbox looks at no module of ours."""
+"""Modules that no workflow imports: chance and the environment. No sandbox looks for them."""
 
 TABLES = {"gpu_runbooks.workflows.policy.rows", "gpu_runbooks.workflows.policy.tables"}
 """Read the facts that are part of the package, as it is imported."""
@@ -110,7 +110,7 @@ def test_workflows_read_no_clock_no_chance_and_no_environment(loaded):
 
 
 def test_what_workflows_share_with_activities_reads_none_either(loaded):
-    """The models and words that pass through the sandbox, which looks at none of them."""
+    """The models and words."""
     shared = {
         name: file for name, file in loaded.items() if name.startswith("gpu_runbooks.activities") and file
     }
