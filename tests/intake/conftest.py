@@ -46,8 +46,28 @@ validation:
 """
 
 
+class InTemporal:
+    """What an intake leaves behind in Temporal."""
+
+    temporal: Client
+
+    async def incident(self, node: str) -> WorkflowExecutionDescription | None:
+        """The latest incident of a node."""
+        try:
+            return await self.temporal.get_workflow_handle(incident_id(CLUSTER, node)).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+
+    async def fingerprints(self, node: str) -> list[str]:
+        """Faults that the open incident of a node knows."""
+        handle = self.temporal.get_workflow_handle(incident_id(CLUSTER, node), result_type=list)
+        return await handle.query("fingerprints")
+
+
 @dataclass(frozen=True)
-class Webhook:
+class Webhook(InTemporal):
     """A served intake, and what it left behind in Temporal."""
 
     url: str
@@ -67,20 +87,6 @@ class Webhook:
             session.post(f"{self.url}/alertmanager", headers=headers, **data) as response,
         ):
             return response.status, await response.json()
-
-    async def incident(self, node: str) -> WorkflowExecutionDescription | None:
-        """The latest incident of a node."""
-        try:
-            return await self.temporal.get_workflow_handle(incident_id(CLUSTER, node)).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-
-    async def fingerprints(self, node: str) -> list[str]:
-        """Faults that the open incident of a node knows."""
-        handle = self.temporal.get_workflow_handle(incident_id(CLUSTER, node), result_type=list)
-        return await handle.query("fingerprints")
 
     async def end_incident(self, node: str) -> None:
         handle = self.temporal.get_workflow_handle(incident_id(CLUSTER, node))

@@ -12,10 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from weakref import WeakValueDictionary
 
-from temporalio.client import (
-    Client,
-    RPCTimeoutOrCancelledError,
-)
+from temporalio.client import Client, RPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -23,10 +20,7 @@ from gpu_runbooks.activities.model.fault import ConditionCleared
 from gpu_runbooks.activities.model.fleet import AlertsTruncated
 from gpu_runbooks.activities.model.plan import FaultReport
 from gpu_runbooks.activities.names import fleet_id, incident_id
-from gpu_runbooks.workers.intake.closed_incidents import (
-    READ_TIMEOUT,
-    is_first_fault,
-)
+from gpu_runbooks.workers.intake.closed_incidents import READ_TIMEOUT, is_first_fault
 from gpu_runbooks.workers.intake.delivered import UNREACHABLE, Delivered, TemporalUnavailableError
 from gpu_runbooks.workers.intake.handover import HandedOver, hand_over
 from gpu_runbooks.workers.intake.judging import Judged, judge

@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
-from intake.conftest import CLUSTER
-from temporalio.client import Client, WorkflowExecutionDescription
-from temporalio.service import RPCError, RPCStatusCode
+from intake.conftest import InTemporal
+from temporalio.client import Client
 
-from gpu_runbooks.activities.names import incident_id
 from gpu_runbooks.workers.intake import aws_events
 from gpu_runbooks.workers.intake.reception import Reception
 from gpu_runbooks.workers.settings import Settings
@@ -91,7 +89,7 @@ class Wire:
 
 
 @dataclass
-class Intake:
+class Intake(InTemporal):
     """The source over its reception, and what it left behind in Temporal."""
 
     reception: Reception
@@ -113,18 +111,6 @@ class Intake:
         """Run until the queue is empty."""
         async with self.running(**settings):
             await queue.empty()
-
-    async def incident(self, node: str) -> WorkflowExecutionDescription | None:
-        try:
-            return await self.temporal.get_workflow_handle(incident_id(CLUSTER, node)).describe()
-        except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-
-    async def fingerprints(self, node: str) -> list[str]:
-        handle = self.temporal.get_workflow_handle(incident_id(CLUSTER, node), result_type=list)
-        return await handle.query("fingerprints")
 
     async def begun(self, node: str) -> None:
         while await self.incident(node) is None:
