@@ -22,11 +22,7 @@ from gpu_runbooks.activities.model.fault import Fault
 from gpu_runbooks.activities.model.job import MOST_FAULTS, JobFault, JobReport
 from gpu_runbooks.activities.model.notify import KubernetesObject
 from gpu_runbooks.workers.intake.closed_incidents import FIRST_FAULT, READ_TIMEOUT
-from gpu_runbooks.workers.intake.delivered import (
-    UNREACHABLE,
-    Delivered,
-    TemporalUnavailableError,
-)
+from gpu_runbooks.workers.intake.delivered import UNREACHABLE, Delivered, TemporalUnavailableError
 from gpu_runbooks.workers.intake.handover import hand_over, latest
 from gpu_runbooks.workflows.job_details import origin
 from gpu_runbooks.workflows.job_record import short
